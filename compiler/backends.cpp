@@ -166,6 +166,7 @@ constexpr std::array kBackends = {
                 [](TargetInfo& target) {  // nobody writes them as HIP
                   target.matrix.clear();
                   target.quantised.clear();
+                  target.has_segments = false;
                 },
             .render = render_hip,
             .assemble =

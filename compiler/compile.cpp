@@ -15,6 +15,7 @@
 #include "compiler/lowering/lower.h"
 #include "compiler/program/checks.h"
 #include "compiler/render/render.h"
+#include "compiler/schedules/groups/segments.h"
 #include "compiler/schedules/schedule.h"
 #include "compiler/schedules/strategy.h"
 #include "compiler/targets/card.h"
@@ -79,19 +80,20 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, const
   Stages s;
   for (ScheduleLimits limits : kLimits) {
     limits.knobs = knobs.empty() ? nullptr : &knobs;
-    const bool is_same = limits.max_sums < ScheduleLimits{}.max_sums && !s.schedule.matrix();
+    const bool has_sums = s.schedule.matrix() || s.schedule.implicit();
+    const bool is_same = limits.max_sums < ScheduleLimits{}.max_sums && !has_sums;
     if (is_same && !s.program.values.empty()) continue;
     s.schedule = make_schedule(kernel, target, arch.units, limits);
     s.program = BM_TRY(lower(kernel, s.schedule, target));
     // Without its tiles attention would compute every logit many times.
-    const bool is_gemm = s.schedule.matrix() || s.schedule.quantised();
+    const bool is_gemm = s.schedule.matrix() || s.schedule.quantised() || s.schedule.implicit();
     if (s.schedule.group_attention() ||
         s.program.values.size() <= (is_gemm ? kMaxMatrixValues : kMaxValues))
       break;
   }
   BM_TRY(check_program(s.program, target, arch));
   if (is_checked(arch)) {
-    insert_checks(s.program, !s.schedule.stages.empty());
+    insert_checks(s.program, !s.schedule.row_caches.empty());
     BM_TRY(verify(s.program));
   }
   s.source = {.text = backend.render(s.program, target),
@@ -168,6 +170,19 @@ bool would_fuse(const ir::KernelIr& kernel, const hal::Arch& arch, std::string_v
     return row.fuses_reductions && row.has_groups == target.has_groups &&
            row.match(kernel, target, arch.units, {});
   });
+}
+
+std::optional<SplitAttention> split_attention(const ir::KernelIr& kernel, const hal::Arch& arch,
+                                              std::string_view renderer) {
+  const auto backend = find_backend(arch, renderer);
+  if (!backend) return std::nullopt;
+  return split_attention(kernel, target_of(arch, **backend), arch.units);
+}
+
+bool would_share_segments(const ir::KernelIr& kernel, const hal::Arch& arch,
+                          std::string_view renderer) {
+  const auto backend = find_backend(arch, renderer);
+  return backend && has_segments_only(kernel, target_of(arch, **backend));
 }
 
 Result<std::string> schedule_id(const ir::KernelIr& kernel, const hal::Arch& arch,

@@ -8,6 +8,7 @@
 
 #include "compiler/analysis/static_roofline.h"
 #include "compiler/ir/kernel.h"
+#include "compiler/schedules/attention/split.h"
 #include "compiler/toolchain/code_resources.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/arch.h"
@@ -48,6 +49,16 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
 /// every use; the fuser then stores them. Only chooses a schedule. False where there is no such
 /// renderer.
 bool would_fuse(const ir::KernelIr& kernel, const hal::Arch& arch, std::string_view renderer);
+
+/// Decode attention as two kernels, see split.h; nothing: it is something else, or there is no such
+/// renderer.
+std::optional<SplitAttention> split_attention(const ir::KernelIr& kernel, const hal::Arch& arch,
+                                              std::string_view renderer);
+
+/// Whether reductions along the last loop of `kernel` are done by lanes of sub-groups, and all
+/// others once a row: several results of adjacent elements then cost one pass.
+bool would_share_segments(const ir::KernelIr& kernel, const hal::Arch& arch,
+                          std::string_view renderer);
 
 /// What stands for kernel, target and compiler version in lists of tuned schedules.
 /// Errors: kUnsupported (arch or renderer).

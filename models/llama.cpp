@@ -8,12 +8,13 @@
 namespace bm::models {
 namespace {
 
-Tensor activate(const Tensor& x, Activation activation) {
-  switch (activation) {
-    case Activation::kGelu: return x.gelu();
-    case Activation::kReluSquared: return x.relu() * x.relu();
-    default: return x.silu();
-  }
+/// Source: "Deriving Activation Functions Using Integration" (Huang, Schlag, 2024), section 3, and
+/// op_xielu() of ggml.
+Tensor xielu(const Tensor& x, const BlockConfig::Xielu& p) {
+  const Tensor above = x * x * static_cast<double>(p.alpha_p);
+  const Tensor least = x.clip(std::nullopt, static_cast<double>(p.eps));
+  const Tensor below = (least.exp() - 1.0 - x) * static_cast<double>(p.alpha_n);
+  return (x > 0.0).where(above, below) + x * static_cast<double>(p.beta);
 }
 
 /// Source: llama.cpp, ggml_swiglu_oai() and its constants in build_moe_ffn().
@@ -68,9 +69,17 @@ KvCache Llama::make_cache() const {
   cache.keys.resize(config_.block_count);
   cache.values.resize(config_.block_count);
   for (size_t i = first_block_; i < end_block_; ++i) {
-    const std::string& at = place(i).device;
-    cache.keys[i] = Tensor::zeros(shape, DType::kF32, at).contiguous().realize();
-    if (!is_latent) cache.values[i] = Tensor::zeros(shape, DType::kF32, at).contiguous().realize();
+    const auto zeros = [&](const Shape& s) {
+      return Tensor::zeros(s, DType::kF32, place(i).device).contiguous().realize();
+    };
+    if (config_.blocks[i].is_recurrent) {
+      const RecurrentConfig& r = config_.recurrent;
+      cache.keys[i] = zeros({r.channels, r.kernel - 1});
+      if (r.heads > 0) cache.values[i] = zeros({r.heads, r.length, r.length});
+      continue;
+    }
+    cache.keys[i] = zeros(shape);
+    if (!is_latent) cache.values[i] = zeros(shape);
   }
   return cache;
 }
@@ -153,12 +162,20 @@ Tensor Llama::mask_scores(size_t block, const Tensor& scores, const SymInt& coun
   const auto& [device, rope, local_rope, slopes] = place(block);
   const bool is_chunked = config.chunk != 0 && config.chunk < context_;
   const bool has_window = is_chunked || (config.window != 0 && config.window < context_);
-  if (count.is(1) && !has_window && !slopes.is_valid()) return scores;
+  if ((count.is(1) || !config_.is_causal) && !has_window && !slopes.is_valid()) return scores;
   const Tensor query_at =
       (Tensor::arange(count, DType::kI64, device) + Tensor::value_of(position, device))
           .unsqueeze(1);
   const Tensor key_at = Tensor::arange(position + count, DType::kI64, device).unsqueeze(0);
   Tensor out = scores;
+  if (!config_.is_causal) {
+    const Tensor distance = (key_at - query_at).cast(DType::kF32).abs();
+    if (slopes.is_valid()) out = out - slopes * distance;
+    // Half a window on either side.
+    if (!has_window) return out;
+    return (distance <= static_cast<double>(config.window / 2))
+        .where(out, -std::numeric_limits<double>::infinity());
+  }
   if (slopes.is_valid()) out = out + slopes * (key_at - query_at).cast(DType::kF32);
   Tensor is_visible = key_at <= query_at;
   if (is_chunked) {
@@ -180,7 +197,6 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
                 width = config_.head_length;
   const QuantisedActivations in(x);
   const Tensor all = b.qkv.matrix.is_valid() ? project(in, b.qkv).contiguous() : Tensor();
-  // Stored: a rotation reads every number twice.
   const auto take = [&](const Projection& p, int64_t first, int64_t n) {
     Tensor t = all.is_valid() ? all.slice(1, {first * width, (first + n) * width}) : project(in, p);
     if (config_.qkv_limit > 0)
@@ -192,12 +208,20 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
         n.weight.is_valid() && n.weight.elements() != width && n.weight.shape().size() == 1;
     return is_whole ? norm(t, n).reshape({count, h, width}) : norm(t.reshape({count, h, width}), n);
   };
+  // Stored: a rotation reads every number twice. Parts of one matrix are.
+  const auto stored = [&](const Tensor& t) { return b.has_joined_heads ? t : t.contiguous(); };
   const bool is_late = config_.row->has(kLateHeadNorms);
   const Norm none;
   Heads out;
-  out.query = normed(take(b.query, 0, heads).contiguous(), is_late ? none : b.query_norm, heads);
-  out.key =
-      normed(take(b.key, heads, kv_heads).contiguous(), is_late ? none : b.key_norm, kv_heads);
+  Tensor query = all.is_valid() || !config_.row->has(kDeltaNet)
+                     ? stored(take(b.query, 0, heads))
+                     : project(in, b.query).contiguous().reshape({count, heads, 2 * width});
+  if (config_.row->has(kDeltaNet)) {
+    out.gate = query.slice(2, {width, 2 * width}).reshape({count, heads * width}).sigmoid();
+    query = query.slice(2, {0, width}).contiguous();
+  }
+  out.query = normed(query, is_late ? none : b.query_norm, heads);
+  out.key = normed(stored(take(b.key, heads, kv_heads)), is_late ? none : b.key_norm, kv_heads);
   out.value = take(b.value, heads + kv_heads, kv_heads).reshape({count, kv_heads, width});
   const Place& at = place(block);
   if (at.rope.cosines.is_valid() && config.is_rotated) {
@@ -238,8 +262,7 @@ Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const
       sinks.is_valid()
           ? softmax_with_sinks(scores, sinks.cast(DType::kF32).reshape({kv_heads, group, 1, 1}))
           : scores.softmax(-1);
-  const Tensor mixed = shares.matmul(values.unsqueeze(1));
-  return mixed.permute({2, 0, 1, 3}).reshape({count, heads * width});
+  return shares.matmul(values.unsqueeze(1)).permute({2, 0, 1, 3});
 }
 
 Tensor Llama::project_output(size_t block, const Tensor& joined) const {
@@ -251,21 +274,30 @@ Tensor Llama::project(const QuantisedActivations& in, const Projection& p) {
   return p.bias.is_valid() ? out + p.bias.cast(DType::kF32) : out;
 }
 
-Tensor Llama::activated(const Tensor& gate, const Tensor& up) const {
-  const Activation activation = config_.row->activation;
-  return activation == Activation::kClampedSwiglu ? clamped_swiglu(gate, up)
-                                                  : activate(gate, activation) * up;
+Tensor Llama::activate(size_t block, const Tensor& x) const {
+  switch (config_.activation) {
+    case Activation::kGelu: return x.gelu();
+    case Activation::kReluSquared: return x.relu() * x.relu();
+    case Activation::kXielu: return xielu(x.contiguous(), config_.blocks[block].xielu);
+    default: return x.silu();
+  }
 }
 
-Tensor Llama::gated(const QuantisedActivations& in, const Projection& gate, const Projection& up,
-                    const Projection& down) const {
+Tensor Llama::activated(size_t block, const Tensor& gate, const Tensor& up) const {
+  return config_.activation == Activation::kClampedSwiglu ? clamped_swiglu(gate, up)
+                                                          : activate(block, gate) * up;
+}
+
+Tensor Llama::gated(size_t block, const QuantisedActivations& in, const Projection& gate,
+                    const Projection& up, const Projection& down) const {
   const Tensor scores = project(in, gate);
-  return project(QuantisedActivations(activated(scores, project(in, up))), down);
+  return project(QuantisedActivations(activated(block, scores, project(in, up))), down);
 }
 
 Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                      KvCache& cache) const {
   if (config_.latent.rank > 0) return attend_latent(block, x, count, position, cache);
+  if (config_.blocks[block].is_recurrent) return attend_recurrent(block, x, position, cache);
   Tensor &keys = cache.keys[block], &values = cache.values[block];
   const Heads h = project_heads(
       block, x, count,
@@ -282,23 +314,41 @@ Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const S
   const SymInt end = position + count;
   rows(keys, position, end).assign(h.key.permute({1, 0, 2}));
   rows(values, position, end).assign(h.value.permute({1, 0, 2}));
-  return project_output(
-      block, mix(block, h.query, rows(keys, 0, end), rows(values, 0, end), count, position));
+  const Tensor mixed =
+      mix(block, h.query, rows(keys, 0, end), rows(values, 0, end), count, position)
+          .reshape({count, int64_t{config_.head_count} * config_.head_length});
+  return project_output(block, h.gate.is_valid() ? mixed * h.gate : mixed);
 }
 
-Tensor Llama::feed_forward(const Block& b, const Tensor& x) const {
-  if (b.experts.up.is_valid()) return mix_experts(b, x);
+/// Without a cache: every token sees all others.
+Tensor Llama::attend_all(size_t block, const Tensor& x, const SymInt& count) const {
+  const Heads h = project_heads(
+      block, x, count,
+      [&](const Tensor& table, int64_t width) {
+        return table.shrink({{0, count}, {0, 1}, {0, width}});
+      },
+      [&] { return Tensor::arange(count, DType::kI64, place(block).device); });
+  const Tensor keys = h.key.permute({1, 0, 2}).contiguous(),
+               values = h.value.permute({1, 0, 2}).contiguous();
+  return project_output(block,
+                        mix(block, h.query, keys, values, count, 0)
+                            .reshape({count, int64_t{config_.head_count} * config_.head_length}));
+}
+
+Tensor Llama::feed_forward(size_t block, const Tensor& x) const {
+  const Block& b = blocks_[block];
+  if (b.experts.down.is_valid()) return mix_experts(block, x);
   const QuantisedActivations in(x);
-  const Activation activation = config_.row->activation;
   Tensor hidden;
-  if (config_.row->feed_forward == FeedForward::kFused) {
-    const int64_t length = config_.feed_forward_length;
-    const Tensor both = project(in, b.up).contiguous();
-    hidden = activate(both.slice(1, {0, length}), activation) * both.slice(1, {length, 2 * length});
-  } else if (config_.row->feed_forward == FeedForward::kPlain) {
-    hidden = activate(project(in, b.up), activation);
-  } else {
-    return gated(in, b.gate, b.up, b.down);
+  switch (b.feed_forward) {
+    case FeedForward::kGated: return gated(block, in, b.gate, b.up, b.down);
+    case FeedForward::kPlain: hidden = activate(block, project(in, b.up)); break;
+    case FeedForward::kFused: {
+      const int64_t length = config_.feed_forward_length;
+      const Tensor both = project(in, b.up).contiguous();
+      hidden = activate(block, both.slice(1, {0, length})) * both.slice(1, {length, 2 * length});
+      break;
+    }
   }
   return project(QuantisedActivations(hidden), b.down);
 }
@@ -315,6 +365,11 @@ Tensor Llama::run_block(size_t block, const Tensor& x,
   const auto scaled = [&](const Tensor& t) {
     return config_.residual_scale == 1.0F ? t : t * static_cast<double>(config_.residual_scale);
   };
+  if (config_.row->has(kNormsAfterSums)) {
+    Tensor sum = norm(x + attention(x), b.attention_post_norm).contiguous();
+    if (b.second_post_norm.is_used) sum = norm(sum + x, b.second_post_norm).contiguous();
+    return norm(sum + feed_forward(block, sum), b.feed_forward_post_norm).contiguous();
+  }
   const Tensor in = norm(x, b.attention_norm);
   const Tensor attention_in =
       b.second_attention_norm.is_used ? norm(x, b.second_attention_norm) : in;
@@ -322,7 +377,7 @@ Tensor Llama::run_block(size_t block, const Tensor& x,
   Tensor feed_forward_in = config_.is_parallel ? in : norm(sum, b.feed_forward_norm);
   if (config_.is_parallel && b.feed_forward_norm.is_used)
     feed_forward_in = norm(x, b.feed_forward_norm);
-  return sum + scaled(norm(feed_forward(b, feed_forward_in), b.feed_forward_post_norm));
+  return sum + scaled(norm(feed_forward(block, feed_forward_in), b.feed_forward_post_norm));
 }
 
 /// x [m, embedding length] → [m, vocabulary].
@@ -334,16 +389,31 @@ Tensor Llama::project_logits(const Tensor& x) const {
   return soft_capped(logits, config_.logit_softcap);
 }
 
+Tensor Llama::embed(const Tensor& tokens,
+                    const std::function<Tensor(const Tensor& table)>& rows) const {
+  Tensor x = embedding_.take(tokens);
+  if (config_.embedding_scale != 1.0F) x = x * static_cast<double>(config_.embedding_scale);
+  if (token_type_.is_valid()) x = x + token_type_.cast(DType::kF32);
+  if (positions_.is_valid()) x = x + rows(positions_).cast(DType::kF32);
+  return norm(x, embedding_norm_);
+}
+
+Tensor Llama::encode(const Tensor& tokens, const SymInt& count) const {
+  Tensor x = embed(tokens.shrink({{0, count}}), [&](const Tensor& table) {
+    return table.shrink({{0, count}, {0, config_.embedding_length}});
+  });
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    x = run_block(i, bring(i, x), [&](const Tensor& in) { return attend_all(i, in, count); });
+  return norm(x, output_norm_).contiguous();
+}
+
 Tensor Llama::forward(const Tensor& in, const SymInt& count, const SymInt& position,
                       KvCache& cache) const {
   Tensor x;
   if (is_first_stage()) {
-    x = embedding_.take(in.shrink({{0, count}}));
-    if (config_.embedding_scale != 1.0F) x = x * static_cast<double>(config_.embedding_scale);
-    if (positions_.is_valid())
-      x = x + positions_.shrink({{position, position + count}, {0, config_.embedding_length}})
-                  .cast(DType::kF32);
-    x = norm(x, embedding_norm_);
+    x = embed(in.shrink({{0, count}}), [&](const Tensor& table) {
+      return table.shrink({{position, position + count}, {0, config_.embedding_length}});
+    });
   } else {
     x = in.shrink({{0, count}, {0, config_.embedding_length}});
   }

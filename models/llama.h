@@ -1,5 +1,5 @@
 #pragma once
-// Decoder-only transformers: weights on a device, and the network as tensor operations. What the
+// Transformers: weights on a device, and the network as tensor operations. What the
 // families differ in is in llama_architectures.h.
 
 #include <functional>
@@ -16,7 +16,8 @@ namespace bm::models {
 
 /// Keys and values of every position so far, one pair per block: [kv heads, capacity, head length].
 /// With latent attention, of both together: keys [1, capacity, components + rotated length], and no
-/// values.
+/// values. Of recurrent blocks: keys [channels, kernel − 1], the convolution's inputs, and values
+/// [heads, length, length], the state of a delta network.
 struct KvCache {
   std::vector<Tensor> keys, values;
 };
@@ -105,6 +106,9 @@ class Llama {
   /// What is computed for a row does not depend on the others: everything but attention, which is
   /// a kernel per run, runs in kernels for any number of rows.
   Tensor forward_batch(const BatchStep& step, PagedKvCache& cache) const;
+  /// Hidden states of a whole text of which every token sees all others, [count, embedding length].
+  /// Shapes: tokens [>= count] int32.
+  Tensor encode(const Tensor& tokens, const SymInt& count) const;
   /// What logits are made of, [rows, embedding length]: the last block's output, normalised.
   Tensor hidden_batch(const BatchStep& step, PagedKvCache& cache) const;
 
@@ -124,6 +128,7 @@ class Llama {
     Projection router;
     Tensor router_bias;  ///< [experts], added to choose by; invalid where there is none
     Matrix gate, up, down;
+    Matrix gate_up;  ///< of both, gate first; invalid where they are apart
     Tensor gate_bias, up_bias, down_bias;
     Matrix shared_router;  ///< [1, embedding length]: how much the shared expert counts
     Projection shared_gate, shared_up, shared_down;
@@ -136,18 +141,28 @@ class Llama {
     Tensor key_up;        ///< [heads, key length without what is rotated, components]
     Tensor value_up;      ///< [heads, value length, components]
   };
+  struct Recurrent {
+    Projection in, gate, out;
+    Projection beta, alpha, beta_alpha;  ///< the third: of both, by groups
+    Tensor convolution;                  ///< [channels, kernel]
+    Tensor step, rate;                   ///< [heads]
+    Norm norm;
+  };
   struct Block {
     Norm attention_norm, second_attention_norm;  ///< the second: of attention alone
     Projection qkv;                              ///< rows of all three, or
     Projection query, key, value;
+    bool has_joined_heads = false;  ///< qkv is made of what the file has as three
     Projection output;
     /// [head length], [heads, head length], or [heads · head length]: over all heads at once.
     Norm query_norm, key_norm;
-    Norm attention_post_norm, feed_forward_norm, feed_forward_post_norm;
+    Norm attention_post_norm, second_post_norm, feed_forward_norm, feed_forward_post_norm;
+    FeedForward feed_forward = FeedForward::kGated;
     Projection gate, up, down;
     Experts experts;
     Tensor sinks;  ///< [heads]; invalid without kSinks
     Latent latent;
+    Recurrent recurrent;
   };
   LlamaConfig config_;
   uint32_t context_ = 0;
@@ -156,6 +171,7 @@ class Llama {
   Norm embedding_norm_, output_norm_;
   Projection output_;  ///< its matrix is the embedding's where they are tied
   Tensor positions_;   ///< [context, embedding length]; invalid without kPositionTable
+  Tensor token_type_;  ///< [1, embedding length], added to all tokens; invalid where there is none
   /// [context, 1, rotated length]; sines carry the pair's sign.
   struct RopeTable {
     Tensor cosines, sines;
@@ -175,11 +191,13 @@ class Llama {
   /// Of all rows: [rows, heads or kv heads, head length], rotated.
   struct Heads {
     Tensor query, key, value;
+    Tensor gate;  ///< of the results; invalid where they are not gated
   };
   /// Rows of a rotary table, [rows, 1, rotated length].
   using RopeRows = std::function<Tensor(const Tensor& table, int64_t width)>;
   /// The pieces of a feed-forward of the architecture.
-  Tensor activated(const Tensor& gate, const Tensor& up) const;
+  Tensor activate(size_t block, const Tensor& x) const;
+  Tensor activated(size_t block, const Tensor& gate, const Tensor& up) const;
   static Tensor project(const QuantisedActivations& in, const Projection& p);
   Tensor norm(const Tensor& x, const Norm& n) const;
   Tensor rotate(const Tensor& x, const RopeTable& table, const RopeRows& rows) const;
@@ -188,7 +206,7 @@ class Llama {
                       const std::function<Tensor()>& positions) const;
   Tensor project_output(size_t block, const Tensor& joined) const;
   /// Attention of queries [count, heads, head length] over keys and values [kv heads, position +
-  /// count, head length] → [count, heads · head length].
+  /// count, head length] → [count, kv heads, heads of each, head length].
   Tensor mix(size_t block, const Tensor& queries, const Tensor& keys, const Tensor& values,
              const SymInt& count, const SymInt& position) const;
   Tensor mask_scores(size_t block, const Tensor& scores, const SymInt& count,
@@ -202,14 +220,22 @@ class Llama {
   /// components, and has no values of its own.
   Tensor attend_latent(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                        KvCache& cache) const;
-  Tensor feed_forward(const Block& b, const Tensor& x) const;
+  /// Of one token.
+  Tensor attend_recurrent(size_t block, const Tensor& x, const SymInt& position,
+                          KvCache& cache) const;
+  Tensor delta_net(size_t block, const QuantisedActivations& in, const SymInt& position,
+                   KvCache& cache) const;
+  Tensor attend_all(size_t block, const Tensor& x, const SymInt& count) const;
+  Tensor feed_forward(size_t block, const Tensor& x) const;
   Tensor attend_paged(size_t block, const Tensor& x, const BatchStep& step,
                       PagedKvCache& cache) const;
-  Tensor gated(const QuantisedActivations& in, const Projection& gate, const Projection& up,
-               const Projection& down) const;
+  Tensor gated(size_t block, const QuantisedActivations& in, const Projection& gate,
+               const Projection& up, const Projection& down) const;
   /// Which experts each of x [m, embedding length] takes, and with which weights: both [m, used].
   std::pair<Tensor, Tensor> route(const Block& b, const QuantisedActivations& x) const;
-  Tensor mix_experts(const Block& b, const Tensor& x) const;
+  Tensor mix_experts(size_t block, const Tensor& x) const;
+  /// What the first block reads; `rows`: those of the table of positions.
+  Tensor embed(const Tensor& tokens, const std::function<Tensor(const Tensor& table)>& rows) const;
   /// `attention` is given the block's normalised input.
   Tensor run_block(size_t block, const Tensor& x,
                    const std::function<Tensor(const Tensor&)>& attention) const;

@@ -11,22 +11,35 @@ constexpr auto kRms = NormKind::kRms, kLayer = NormKind::kLayer;
 constexpr auto kGated = FeedForward::kGated, kFused = FeedForward::kFused,
                kPlain = FeedForward::kPlain;
 constexpr auto kSilu = Activation::kSilu, kGelu = Activation::kGelu,
-               kRelu2 = Activation::kReluSquared, kClamped = Activation::kClampedSwiglu;
-constexpr uint32_t kMoe = kExperts, kNormMoe = kExperts | kNormalisedExperts;
+               kRelu2 = Activation::kReluSquared, kClamped = Activation::kClampedSwiglu,
+               kXielu = Activation::kXielu;
+constexpr uint32_t kMoe = kExperts, kNormMoe = kExperts | kNormalisedExperts,
+                   kDelta = kDeltaNet | kLateFeedForwardNorm,
+                   kEncoder = kNormsAfterSums | kNoLogits | kEmbeddingNorm;
 
 constexpr const char *kWindow = "attention.sliding_window",
                      *kWindows = "attention.sliding_window attention.sliding_window_pattern";
+// Pictures and videos tell positions in parts; those of text are the same in all.
+constexpr const char* kSections = "rope.dimension_sections n_deepstack_layers";
+constexpr const char* kDeltaKeys =
+    "ssm.conv_kernel ssm.inner_size ssm.state_size ssm.time_step_rank ssm.group_count "
+    "attention.recurrent_layers full_attention_interval rope.dimension_sections "
+    "nextn_predict_layers";
 constexpr const char* kScales = "embedding_scale residual_scale logit_scale attention.scale";
 
 // Source: llama.cpp, the files of src/models (norms, order of a block, activations) and
 // llama_model_rope_type() of src/llama-model.cpp.
 constexpr Architecture kArchitectures[] = {
     {"llama", kInter, kRms, kGated, kSilu, kNormMoe, 0, kWindow},
+    {"apertus", kHalves, kRms, kPlain, kXielu, 0, 0, ""},
     {"arcee", kInter, kRms, kPlain, kRelu2, 0, 0, ""},
     {"baichuan", kInter, kRms, kGated, kSilu, 0, 0, ""},
     {"bailingmoe", kInter, kRms, kGated, kSilu, kMoe, 0, ""},
+    {"bailingmoe2", kHalves, kRms, kGated, kSilu, kMoe, 0, "nextn_predict_layers"},
+    {"bert", kNone, kLayer, kPlain, kGelu, kEncoder | kPositionTable, 0, ""},
     {"bloom", kNone, kLayer, kPlain, kGelu, kAlibi | kEmbeddingNorm, 0, ""},
     {"chatglm", kInter, kRms, kFused, kSilu, 0, 0, ""},
+    {"codeshell", kHalves, kLayer, kPlain, kGelu, 0, 0, ""},
     {"cohere2", kInter, kLayer, kGated, kSilu, kParallelBlock | kNoRopeInGlobal, 4,
      "logit_scale attention.sliding_window attention.sliding_window_pattern"},
     {"command-r", kInter, kLayer, kGated, kSilu, kParallelBlock, 0, "logit_scale"},
@@ -40,7 +53,9 @@ constexpr Architecture kArchitectures[] = {
     {"ernie4_5", kInter, kRms, kGated, kSilu, 0, 0, ""},
     {"ernie4_5-moe", kInter, kRms, kGated, kSilu, kNormMoe, 0, ""},
     {"exaone", kHalves, kRms, kGated, kSilu, 0, 0, ""},
-    {"falcon", kHalves, kLayer, kPlain, kGelu, kParallelBlock, 0, ""},
+    {"exaone4", kHalves, kRms, kGated, kSilu, kPostNorms | kNoPreNorms | kNoRopeInGlobal, 4,
+     kWindows},
+    {"falcon", kHalves, kLayer, kPlain, kGelu, kParallelBlock | kSecondAttentionNorm, 0, ""},
     {"gemma", kHalves, kRms, kGated, kGelu, kScaledEmbedding, 0, ""},
     {"gemma2", kHalves, kRms, kGated, kGelu, kScaledEmbedding | kPostNorms, 2,
      "attention.sliding_window attention.sliding_window_pattern attn_logit_softcapping "
@@ -48,6 +63,9 @@ constexpr Architecture kArchitectures[] = {
     {"gemma3", kHalves, kRms, kGated, kGelu, kScaledEmbedding | kPostNorms, 6,
      "attention.sliding_window attention.sliding_window_pattern final_logit_softcapping "
      "rope.freq_base_swa attention.scale"},
+    {"gemma-embedding", kHalves, kRms, kGated, kGelu, kScaledEmbedding | kPostNorms | kNoLogits, 6,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "attention.scale"},
     {"glm4", kInter, kRms, kFused, kSilu, kPostNorms, 0, ""},
     {"glm4moe", kHalves, kRms, kGated, kSilu, kMoe | kSigmoidGating | kLateFeedForwardNorm, 0,
      "nextn_predict_layers"},
@@ -57,8 +75,17 @@ constexpr Architecture kArchitectures[] = {
     {"gptneox", kHalves, kLayer, kPlain, kGelu, 0, 0, "use_parallel_residual"},
     {"granite", kInter, kRms, kGated, kSilu, kDividedLogits, 0, kScales},
     {"granitemoe", kInter, kRms, kGated, kSilu, kDividedLogits | kNormMoe, 0, kScales},
+    {"hunyuan-dense", kHalves, kRms, kGated, kSilu, kLateHeadNorms, 0, ""},
     {"hunyuan-moe", kHalves, kRms, kGated, kSilu, kNormMoe | kSharedExpert | kLateHeadNorms, 0, ""},
     {"internlm2", kInter, kRms, kGated, kSilu, 0, 0, ""},
+    {"jais", kNone, kLayer, kGated, kSilu, kAlibi, 0, "attention.max_alibi_bias"},
+    {"jina-bert-v2", kNone, kLayer, kGated, kGelu, kEncoder | kAlibi | kTensorsTellFeedForward, 0,
+     ""},
+    {"jina-bert-v3", kHalves, kLayer, kPlain, kGelu, kEncoder, 0, ""},
+    {"lfm2", kHalves, kRms, kGated, kSilu, kShortConvolution, 0, "shortconv.l_cache"},
+    {"lfm2moe", kHalves, kRms, kGated, kSilu, kShortConvolution | kNormMoe | kSigmoidGating, 0,
+     "shortconv.l_cache"},
+    {"llama-embed", kInter, kRms, kGated, kSilu, kNormMoe | kNoLogits, 0, kWindow},
     {"minicpm", kInter, kRms, kGated, kSilu, kDividedLogits, 0,
      "embedding_scale residual_scale logit_scale"},
     {"llama4", kInter, kRms, kGated, kSilu,
@@ -66,19 +93,41 @@ constexpr Architecture kArchitectures[] = {
      "attention.sliding_window attention.temperature_length attention.temperature_scale"},
     {"minicpm3", kHalves, kRms, kGated, kSilu, kLatent, 0,
      "attention.q_lora_rank attention.kv_lora_rank"},
+    {"minimax-m2", kHalves, kRms, kGated, kSilu, kNormMoe, 0, ""},
+    {"mistral3", kInter, kRms, kGated, kSilu, kNormMoe, 0,
+     "attention.temperature_length attention.temperature_scale "
+     "rope.scaling.yarn_log_multiplier"},
+    {"modern-bert", kHalves, kLayer, kFused, kGelu, kEmbeddingNorm | kNoLogits | kGlobalFirst, 3,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "hidden_activation"},
     {"mpt", kNone, kLayer, kPlain, kGelu, kAlibi, 0,
      "attention.clamp_kqv attention.max_alibi_bias"},
     {"nemotron", kHalves, kLayer, kPlain, kRelu2, 0, 0, ""},
+    {"neo-bert", kInter, kRms, kFused, kSilu, kNoLogits, 0, ""},
+    {"nomic-bert", kHalves, kLayer, kGated, kSilu, kEncoder, 0, ""},
+    {"nomic-bert-moe", kHalves, kLayer, kPlain, kGelu, kEncoder | kMoe, 0, "moe_every_n_layers"},
     {"olmo", kInter, kLayer, kGated, kSilu, kNormsWithoutGain, 0, "attention.clamp_kqv"},
     {"olmo2", kHalves, kRms, kGated, kSilu, kPostNorms | kNoPreNorms, 4, kWindows},
     {"olmoe", kHalves, kRms, kGated, kSilu, kMoe, 0, ""},
     {"orion", kHalves, kLayer, kGated, kSilu, 0, 0, ""},
+    {"pangu-embedded", kHalves, kRms, kGated, kSilu, 0, 0, ""},
     {"phi2", kHalves, kLayer, kPlain, kGelu, kParallelBlock, 0, ""},
     {"phi3", kHalves, kRms, kFused, kSilu, 0, 0, kWindow},
+    {"phimoe", kHalves, kRms, kGated, kSilu, kNormMoe, 0, kWindow},
+    {"qwen", kHalves, kRms, kGated, kSilu, 0, 0, ""},
     {"qwen2", kHalves, kRms, kGated, kSilu, 0, 0, ""},
     {"qwen2moe", kHalves, kRms, kGated, kSilu, kMoe | kSharedExpert | kGatedSharedExpert, 0, ""},
+    {"qwen2vl", kHalves, kRms, kGated, kSilu, 0, 0, kSections},
     {"qwen3", kHalves, kRms, kGated, kSilu, 0, 0, ""},
     {"qwen3moe", kHalves, kRms, kGated, kSilu, kNormMoe, 0, ""},
+    {"qwen35", kHalves, kRms, kGated, kSilu, kDelta, 0, kDeltaKeys},
+    {"qwen35moe", kHalves, kRms, kGated, kSilu,
+     kDelta | kNormMoe | kSharedExpert | kGatedSharedExpert, 0, kDeltaKeys},
+    {"qwen3next", kHalves, kRms, kGated, kSilu,
+     kDelta | kNormMoe | kSharedExpert | kGatedSharedExpert, 0, kDeltaKeys},
+    {"qwen3vl", kHalves, kRms, kGated, kSilu, 0, 0, kSections},
+    {"qwen3vlmoe", kHalves, kRms, kGated, kSilu, kNormMoe, 0, kSections},
+    {"refact", kNone, kRms, kGated, kSilu, kAlibi, 0, ""},
     {"seed_oss", kHalves, kRms, kGated, kSilu, kLateFeedForwardNorm, 0, ""},
     {"smollm3", kInter, kRms, kGated, kSilu, kNoRopeInEveryFourth, 0, ""},
     {"stablelm", kHalves, kLayer, kGated, kSilu, kMayLackFeedForwardNorm, 0,

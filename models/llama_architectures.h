@@ -1,5 +1,5 @@
 #pragma once
-// What the families of decoder-only transformers differ in: one row each.
+// What the families of transformers differ in: one row each.
 
 #include <cstdint>
 #include <span>
@@ -19,7 +19,8 @@ enum class Activation : uint8_t {
   kSilu,
   kGelu,
   kReluSquared,
-  kClampedSwiglu,  ///< gate and up are clamped to ±7; see clamped_swiglu() in llama_experts.cpp
+  kClampedSwiglu,  ///< gate and up are clamped to ±7; see clamped_swiglu() in llama.cpp
+  kXielu,          ///< of four numbers that every block has; see xielu() in llama.cpp
 };
 /// What the router's logits become, before the best experts are taken or after. Numbers of the
 /// key expert_gating_func. Source: llama.cpp, enum llama_expert_gating_func_type.
@@ -58,6 +59,16 @@ enum Trait : uint32_t {
   kAttentionOutputNorm = 1u << 23,  ///< the feed-forward's norm goes by the name attn_output_norm
   /// A file without a norm of the feed-forward has blocks whose two halves read the same.
   kMayLackFeedForwardNorm = 1u << 24,
+  /// An encoder: norms follow the sums, x = norm(x + f(x)); no logits are made. Source: "Attention
+  /// Is All You Need" (2017), section 3.1.
+  kNormsAfterSums = 1u << 25,
+  kNoLogits = 1u << 26,                ///< hidden states are all that a model gives
+  kSecondAttentionNorm = 1u << 27,     ///< attention may have a norm of its own (attn_norm_2)
+  kTensorsTellFeedForward = 1u << 28,  ///< which of the three a block has, its tensors say
+  kGlobalFirst = 1u << 29,             ///< of a period of windows the first block sees all
+  /// Gated delta networks in most blocks; attention in the others, its results gated.
+  kDeltaNet = 1u << 30,
+  kShortConvolution = 1u << 31,  ///< in blocks without heads of keys; the output norm's other name
 };
 
 struct Architecture {

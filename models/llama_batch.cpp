@@ -281,10 +281,13 @@ Result<std::unique_ptr<LlamaBatch>> LlamaBatch::create(std::shared_ptr<const Lla
     return fail(Code::kInvalidArgument, "{} sequences: 1 to {} go together", options.sequences,
                 kMostSequences);
   const LlamaConfig& c = model->config();
-  if (c.latent.rank > 0)
-    return fail(Code::kUnsupported,
-                "{}: latent attention is not computed in batches yet; generate and chat do it",
+  if (!c.is_causal)
+    return fail(Code::kUnsupported, "{}: this model makes embeddings and writes no text",
                 c.architecture);
+  if (c.latent.rank > 0 || c.recurrent.kernel > 0)
+    return fail(Code::kUnsupported,
+                "{}: {} are not computed in batches yet; generate and chat do it", c.architecture,
+                c.latent.rank > 0 ? "latent attention" : "recurrent blocks");
   const uint64_t context_pages = (uint64_t{model->context()} + kPage - 1) / kPage;
   const uint64_t page_bytes = uint64_t{2} * kPage * c.head_count_kv * c.head_length *
                               static_cast<uint64_t>(item_size(options.cache_type)) * c.block_count;

@@ -36,6 +36,11 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
   };
   for (const BatchRun& run : step.runs)
     of_run(run, slots, run.slot).assign(of_run(run, space.pairs, run.row).cast(slots.dtype()));
+  // On GPUs the axes are as mix() has them: what it makes goes straight to its place.
+  const bool has_axes = slots.device().hal().arch().max_block > 1;
+  const Tensor joined =
+      has_axes ? space.joined.reshape({space.joined.size(0), kv_heads, heads / kv_heads, width})
+               : space.joined;
   const int64_t shift = std::countr_zero(static_cast<uint64_t>(cache.page_length));
   for (const BatchRun& run : step.runs) {
     const SymInt end = run.position + run.count;
@@ -48,20 +53,20 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
           .permute({1, 0, 2})
           .cast(DType::kF32);
     };
-    of_run(run, space.joined, run.row)
-        .assign(mix(block, of_run(run, space.queries, run.row), part(0), part(1), run.count,
-                    run.position));
+    const auto placed = [&](const Tensor& mixed) {
+      return has_axes ? mixed : mixed.reshape({run.count, heads * width});
+    };
+    of_run(run, joined, run.row)
+        .assign(placed(mix(block, of_run(run, space.queries, run.row), part(0), part(1), run.count,
+                           run.position)));
   }
   return project_output(block, space.joined.shrink({{0, step.rows}, {0, heads * width}}));
 }
 
 Tensor Llama::run_blocks(const BatchStep& step, PagedKvCache& cache) const {
-  Tensor x = embedding_.take(step.tokens.shrink({{0, step.rows}}));
-  if (config_.embedding_scale != 1.0F) x = x * static_cast<double>(config_.embedding_scale);
-  if (positions_.is_valid())
-    x = x +
-        positions_.take(step.workspaces[0].positions.shrink({{0, step.rows}})).cast(DType::kF32);
-  x = norm(x, embedding_norm_);
+  Tensor x = embed(step.tokens.shrink({{0, step.rows}}), [&](const Tensor& table) {
+    return table.take(step.workspaces[0].positions.shrink({{0, step.rows}}));
+  });
   for (size_t i = 0; i < blocks_.size(); ++i)
     x = run_block(i, bring(i, x),
                   [&](const Tensor& in) { return attend_paged(i, in, step, cache); });

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <iterator>
 
 #include "models/model_error.h"
@@ -66,6 +68,8 @@ constexpr std::string_view kReadKeys[] = {"context_length",
                                           "rope.scaling.yarn_beta_fast",
                                           "rope.scaling.yarn_beta_slow",
                                           "rope.scale_linear"};
+/// What of a text an embedding takes; whoever makes embeddings reads it.
+constexpr std::string_view kPoolingKey = "pooling_type";
 /// Keys that change no result: what a tensor's shape says again, how the model was trained, how the
 /// file was made. Source: gguf.md of ggml, "LLM".
 constexpr std::string_view kIdleKeys[] = {"vocab_size", "tensor_data_layout",
@@ -84,7 +88,8 @@ Status check_keys(const GgufFile& file, const Architecture& row, const std::stri
   for (const auto& [key, value] : file.metadata()) {
     if (!key.starts_with(p)) continue;
     const std::string_view name = key.substr(p.size());
-    if (!is_in(name, kReadKeys) && !is_in(name, kIdleKeys) && !has_key(row, name))
+    if (!is_in(name, kReadKeys) && !is_in(name, kIdleKeys) && name != kPoolingKey &&
+        !has_key(row, name))
       return fail(Code::kUnsupported,
                   "metadata {} is not understood: the model may need what is not done here",
                   quote_name(key));
@@ -162,22 +167,19 @@ Result<std::vector<uint32_t>> read_pattern(const GgufValue& value, const std::st
 /// Which blocks see a window of the text, and which of them rotate by another base.
 Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   const std::string key = p + "attention.sliding_window", pattern = key + "_pattern";
-  if (!BM_TRY(file.get_bool(p + "attention.causal", true)))
-    return fail(Code::kUnsupported,
-                "metadata {}attention.causal is false: models whose tokens see later ones are not "
-                "supported",
-                p);
-  c->blocks.resize(c->block_count);
+  const bool is_encoder = c->row->has(kNoLogits);
+  c->is_causal = BM_TRY(file.get_bool(p + "attention.causal", !is_encoder));
+  if (is_encoder && c->is_causal)
+    return fail(Code::kUnsupported, "metadata {}attention.causal is true: encoders see all", p);
   const bool is_gemma2 = c->architecture == "gemma2";
   const bool is_chunked = c->row->has(kChunked);
   uint32_t window = 0;
   if (has_key(*c->row, "attention.sliding_window"))
     window = BM_TRY(file.get_u32(key, is_gemma2 ? 4096 : is_chunked ? 8192 : 0));
   if (window == 0) {
-    // Rotating only within windows, of which there are none.
     for (uint32_t i = 0; i < c->block_count; ++i)
-      c->blocks[i].is_rotated =
-          !c->row->has(kNoRopeInGlobal) && (!c->row->has(kNoRopeInEveryFourth) || (i + 1) % 4 != 0);
+      c->blocks[i].is_rotated = !c->row->has(kNoRopeInEveryFourth) || (i + 1) % 4 != 0;
+    c->local_rope = c->rope;
     return {};
   }
   uint32_t period = c->row->window_period;
@@ -191,7 +193,10 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   }
   for (uint32_t i = 0; i < c->block_count; ++i) {
     BlockConfig& b = c->blocks[i];
-    b.is_local = !local.empty() ? local[i] != 0 : period == 0 || i % period + 1 < period;
+    const bool is_last_global = !c->row->has(kGlobalFirst);
+    b.is_local = !local.empty()   ? local[i] != 0
+                 : is_last_global ? period == 0 || i % period + 1 < period
+                                  : period != 1 && (period == 0 || i % period != 0);
     (is_chunked ? b.chunk : b.window) = b.is_local ? window : 0;
     b.is_rotated = b.is_local || !(c->row->has(kNoRopeInGlobal) || is_chunked);
   }
@@ -203,7 +208,8 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   // Gemma 3 rotates windows by the base of its predecessors; none of the files scales positions
   // there. Source: llama.cpp, src/models/gemma3.cpp, olmo2.cpp.
   c->local_rope = c->rope;
-  if (c->architecture == "gemma3" || c->architecture == "olmo2") c->local_rope = RopeConfig{};
+  const bool is_gemma3 = c->architecture == "gemma3" || c->architecture == "gemma-embedding";
+  if (is_gemma3 || c->architecture == "olmo2") c->local_rope = RopeConfig{};
   if (c->architecture == "olmo2") c->local_rope.base = c->rope.base;
   if (has_key(*c->row, "rope.freq_base_swa"))
     c->local_rope.base = BM_TRY(file.get_f32(p + "rope.freq_base_swa", c->local_rope.base));
@@ -230,14 +236,19 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
       (c->architecture == "gemma3" && c->block_count == 62))
     per_head = static_cast<float>(c->embedding_length / c->head_count);
   c->attention_scale = BM_TRY(scale_or(file, *c, "attention.scale", 0));
+  if (c->architecture == "jais") c->attention_scale = 1 / per_head;
   if (c->attention_scale == 0) c->attention_scale = 1 / std::sqrt(per_head);
   // DeepSeek leaves rotations as long as they were and sharpens the scores instead. Source: its
   // modeling_deepseek.py, yarn_get_mscale(); the key is a tenth of mscale_all_dim.
   const float multiplier = BM_TRY(scale_or(file, *c, "rope.scaling.yarn_log_multiplier", 0));
   if (c->rope.is_yarn && multiplier > 0) {
     const float sharpness = 1 + multiplier * std::log(c->rope.scale);
-    c->attention_scale *= sharpness * sharpness;
-    c->rope.magnitude /= 1 + 0.1F * std::log(c->rope.scale);
+    // Mistral 3 has mscale_all_dim itself there, and its scores stay as they are. Source:
+    // llama.cpp, src/llama-context.cpp, get_mscale().
+    const bool is_mistral = c->architecture == "mistral3";
+    if (is_mistral) c->rope.magnitude /= 1 + 0.1F * multiplier * std::log(c->rope.scale);
+    if (!is_mistral) c->attention_scale *= sharpness * sharpness;
+    if (!is_mistral) c->rope.magnitude /= 1 + 0.1F * std::log(c->rope.scale);
   }
   const bool is_gemma2 = c->architecture == "gemma2";
   c->attention_softcap =
@@ -286,6 +297,11 @@ Status read_expert_lengths(const GgufFile& file, const std::string& p, LlamaConf
   // Hunyuan counts shared experts and has one matrix of the length of a dense block.
   if (is_counted && !c->row->has(kSharedExpert)) shared = shared_count * e.length;
   e.shared_length = BM_TRY(file.get_u32(p + "expert_shared_feed_forward_length", shared));
+  // Ling 2 says how long one shared expert is, and how many there are.
+  if (c->architecture == "bailingmoe2" && is_counted && e.shared_length <= kMaxWidth &&
+      e.shared_length != shared)
+    e.shared_length = static_cast<uint32_t>(
+        std::min<uint64_t>(uint64_t{e.shared_length} * shared_count, uint64_t{kMaxWidth} + 1));
   if (e.shared_length == 0) e.shared_length = shared;
   if (e.shared_length > kMaxWidth)
     return fail(Code::kCorrupt, "metadata {}expert_shared_feed_forward_length {} is too large", p,
@@ -325,8 +341,11 @@ Status read_experts(const GgufFile& file, const std::string& p, LlamaConfig* c) 
                 p, e.groups, e.groups_used, e.used, e.count);
   const uint32_t leading = BM_TRY(file.get_u32(p + "leading_dense_block_count", 0));
   const uint32_t step = BM_TRY(need_or(file, p + "interleave_moe_layer_step", 1, kMaxBlocks));
+  // Source: llama.cpp, src/models/bert.cpp.
+  const bool is_sparse = has_key(*c->row, "moe_every_n_layers");
+  const uint32_t every = is_sparse ? BM_TRY(need(file, p + "moe_every_n_layers", kMaxBlocks)) : 0;
   for (uint32_t i = 0; i < c->block_count; ++i)
-    c->blocks[i].has_experts = i >= leading && (i + 1) % step == 0;
+    c->blocks[i].has_experts = is_sparse ? i % every == 1 : i >= leading && (i + 1) % step == 0;
   return {};
 }
 
@@ -347,6 +366,101 @@ Status read_latent(const GgufFile& file, const std::string& p, LlamaConfig* c) {
                 "metadata {0}rope.dimension_count {1}, {0}attention.q_lora_rank {2}: no latent "
                 "attention with heads of {3}",
                 p, c->rope_length, l.query_rank, c->head_length);
+  return {};
+}
+
+/// Numbers of a key for every block: an array of them, or one for all.
+Status read_floats(const GgufFile& file, const std::string& key, LlamaConfig* c,
+                   const std::function<void(BlockConfig&, float)>& put) {
+  const GgufValue* value = file.find(key);
+  const bool is_array = value != nullptr && value->type == GgufType::kArray;
+  std::vector<float> values(c->block_count);
+  if (is_array) {
+    const GgufArray& array = value->array;
+    if (array.element != GgufType::kFloat32 || array.count != c->block_count)
+      return fail(Code::kCorrupt, "metadata {} is not a list of {} numbers", key, c->block_count);
+    std::memcpy(values.data(), array.raw.data(), values.size() * sizeof(float));
+  } else {
+    std::fill(values.begin(), values.end(), BM_TRY(file.get_f32(key)));
+  }
+  for (uint32_t i = 0; i < c->block_count; ++i) {
+    if (!std::isfinite(values[i]))
+      return fail(Code::kCorrupt, "metadata {} {} is no number", key, values[i]);
+    put(c->blocks[i], values[i]);
+  }
+  return {};
+}
+
+Status read_activation(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  c->activation = c->row->activation;
+  if (has_key(*c->row, "hidden_activation")) {
+    const std::string key = p + "hidden_activation";
+    const std::string_view name = BM_TRY(file.get_string(key, "gelu"));
+    if (name != "gelu" && name != "silu")
+      return fail(Code::kUnsupported, "metadata {}: {} is not supported (known: gelu, silu)", key,
+                  quote_name(name));
+    c->activation = name == "silu" ? Activation::kSilu : Activation::kGelu;
+  }
+  if (c->activation != Activation::kXielu) return {};
+  const auto softplus = [](float x) { return x > 20 ? x : std::log1p(std::exp(x)); };
+  // Keys without a prefix. Source: llama.cpp, src/models/apertus.cpp, ggml_xielu().
+  BM_TRY(read_floats(file, "xielu.beta", c, [](auto& b, float v) { b.xielu.beta = v; }));
+  BM_TRY(read_floats(file, "xielu.eps", c, [](auto& b, float v) { b.xielu.eps = v; }));
+  BM_TRY(read_floats(file, "xielu.alpha_p", c,
+                     [&](auto& b, float v) { b.xielu.alpha_p = softplus(v); }));
+  return read_floats(file, "xielu.alpha_n", c,
+                     [&](auto& b, float v) { b.xielu.alpha_n = b.xielu.beta + softplus(v); });
+}
+
+Status read_delta_net(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  RecurrentConfig& r = c->recurrent;
+  r.kernel = BM_TRY(need(file, p + "ssm.conv_kernel", 1024));
+  r.length = BM_TRY(need(file, p + "ssm.state_size", kMaxWidth));
+  r.heads = BM_TRY(need(file, p + "ssm.time_step_rank", kMaxWidth));
+  r.groups = BM_TRY(need(file, p + "ssm.group_count", kMaxWidth));
+  const uint32_t inner = BM_TRY(need(file, p + "ssm.inner_size", kMaxWidth));
+  if (r.kernel < 2 || r.heads % r.groups != 0 || uint64_t{r.heads} * r.length != inner)
+    return fail(Code::kCorrupt,
+                "metadata {0}ssm: inner_size {1}, state_size {2}, time_step_rank {3}, group_count "
+                "{4}, conv_kernel {5} make no delta network",
+                p, inner, r.length, r.heads, r.groups, r.kernel);
+  r.channels = inner + 2 * r.groups * r.length;
+  const std::string list = p + "attention.recurrent_layers";
+  const uint32_t all = c->block_count + c->draft_block_count;
+  std::vector<uint32_t> chosen;
+  if (const GgufValue* value = file.find(list); value && value->type == GgufType::kArray)
+    chosen = BM_TRY(read_pattern(*value, list, all));
+  const uint32_t period = BM_TRY(need_or(file, p + "full_attention_interval", 4, kMaxBlocks));
+  for (uint32_t i = 0; i < c->block_count; ++i)
+    c->blocks[i].is_recurrent = chosen.empty() ? (i + 1) % period != 0 : chosen[i] != 0;
+  return {};
+}
+
+/// Heads of keys, a number for all blocks or a list; blocks without have short convolutions.
+Status read_kv_heads(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  const std::string key = p + "attention.head_count_kv";
+  const GgufValue* value = file.find(key);
+  if (!c->row->has(kShortConvolution) || value == nullptr || value->type != GgufType::kArray) {
+    c->head_count_kv = BM_TRY(need_or(file, key, c->head_count, kMaxWidth));
+    return {};
+  }
+  const std::vector<int32_t> list = BM_TRY(file.get_i32s(key));
+  if (list.size() != c->block_count)
+    return fail(Code::kCorrupt, "metadata {} is not a list of {} numbers", key, c->block_count);
+  for (size_t i = 0; i < list.size(); ++i) {
+    c->blocks[i].is_recurrent = list[i] == 0;
+    if (list[i] == 0) continue;
+    if (list[i] < 0 ||
+        (c->head_count_kv != 0 && static_cast<uint32_t>(list[i]) != c->head_count_kv))
+      return fail(Code::kUnsupported, "metadata {}: {} heads in one block, {} in another", key,
+                  list[i], c->head_count_kv);
+    c->head_count_kv = static_cast<uint32_t>(list[i]);
+  }
+  if (c->head_count_kv == 0)
+    return fail(Code::kUnsupported, "metadata {}: no block has attention", key);
+  c->recurrent.kernel = BM_TRY(need(file, p + "shortconv.l_cache", 1024));
+  if (c->recurrent.kernel < 2) return fail(Code::kCorrupt, "metadata {}shortconv.l_cache is 1", p);
+  c->recurrent.channels = c->embedding_length;
   return {};
 }
 
@@ -398,9 +512,17 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
                 "metadata {0}nextn_predict_layers {1} is not below {0}block_count {2}", p,
                 c.draft_block_count, c.block_count);
   c.block_count -= c.draft_block_count;
-  c.feed_forward_length = BM_TRY(need(file, p + "feed_forward_length", kMaxWidth));
+  c.blocks.resize(c.block_count);
+  // Files whose blocks all have experts may lack it.
+  const uint32_t expert_length = BM_TRY(file.get_u32(p + "expert_feed_forward_length", 0));
+  c.feed_forward_length =
+      expert_length == 0
+          ? BM_TRY(need(file, p + "feed_forward_length", kMaxWidth))
+          : BM_TRY(need_or(file, p + "feed_forward_length", expert_length, kMaxWidth));
+  // The first Qwen counts the rows of gate and up together.
+  if (c.architecture == "qwen") c.feed_forward_length /= 2;
   c.head_count = BM_TRY(need(file, p + "attention.head_count", kMaxWidth));
-  c.head_count_kv = BM_TRY(need_or(file, p + "attention.head_count_kv", c.head_count, kMaxWidth));
+  BM_TRY(read_kv_heads(file, p, &c));
   if (!file.find(p + "attention.key_length") && c.embedding_length % c.head_count != 0)
     return fail(Code::kCorrupt,
                 "metadata {0}embedding_length {1} is not a multiple of {0}attention.head_count {2}",
@@ -414,10 +536,12 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
                 value_length, c.head_length);
   c.rope_length = BM_TRY(need_or(file, p + "rope.dimension_count", c.head_length, kMaxWidth));
   BM_TRY(read_latent(file, p, &c));
+  if (c.row->has(kDeltaNet)) BM_TRY(read_delta_net(file, p, &c));
   c.norm_epsilon = BM_TRY(file.get_f32(epsilon_key(c), 1e-5F));
   c.rope.base = BM_TRY(file.get_f32(p + "rope.freq_base", 10000.0F));
   BM_TRY(read_rope_scaling(file, p, &c));
   BM_TRY(read_blocks(file, p, &c));
+  BM_TRY(read_activation(file, p, &c));
   BM_TRY(read_experts(file, p, &c));
   // Llama 4 Scout; Maverick is the one with 128 experts. Source: llama.cpp, src/models/llama4.cpp.
   c.has_l2_norm = c.row->has(kChunked) && c.experts.count != 128;

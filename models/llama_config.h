@@ -1,5 +1,5 @@
 #pragma once
-// Hyper-parameters of decoder-only transformers, read from GGUF metadata and checked against each
+// Hyper-parameters of transformers, read from GGUF metadata and checked against each
 // other.
 
 #include <cstdint>
@@ -32,7 +32,12 @@ struct BlockConfig {
   uint32_t window = 0;  ///< positions that a token sees, itself among them; 0: all
   uint32_t chunk = 0;   ///< a token sees its own run of this many positions; 0: all
   bool is_rotated = true;
-  bool is_local = false;  ///< rotates by `local_rope`
+  bool is_local = false;      ///< rotates by `local_rope`
+  bool is_recurrent = false;  ///< has a state instead of keys and values
+  /// Activation::kXielu: of positive values, of negative ones, of both, and the least of them.
+  struct Xielu {
+    float alpha_p = 0, alpha_n = 0, beta = 0, eps = 0;
+  } xielu;
   bool has_experts = false;
 };
 
@@ -56,6 +61,13 @@ struct LatentConfig {
   uint32_t value_length = 0;  ///< of a head
 };
 
+/// Blocks with a state instead of keys and values.
+struct RecurrentConfig {
+  uint32_t kernel = 0;  ///< tokens that a convolution sees; 0: no such blocks
+  uint32_t length = 0, heads = 0, groups = 0;  ///< delta networks: heads share keys by groups
+  uint32_t channels = 0;                       ///< of the convolution
+};
+
 struct LlamaConfig {
   std::string architecture;     ///< "llama", "qwen2", "qwen3", "gemma" …
   uint32_t context_length = 0;  ///< tokens the model was trained for
@@ -76,6 +88,7 @@ struct LlamaConfig {
   std::vector<BlockConfig> blocks;
   ExpertConfig experts;
   LatentConfig latent;
+  RecurrentConfig recurrent;
   float embedding_scale = 1.0F;
   float residual_scale = 1.0F;     ///< of what attention and feed-forward add
   float attention_scale = 1.0F;    ///< of the scores
@@ -91,6 +104,8 @@ struct LlamaConfig {
   float alibi_bias = 0.0F;   ///< largest slope's exponent; see llama.cpp, ggml_soft_max_ext()
   bool is_parallel = false;  ///< kParallelBlock, or the file says so
   bool has_tied_output = false;
+  bool is_causal = true;  ///< false: every token sees all others, and hidden states are the result
+  Activation activation = Activation::kSilu;  ///< that of the row, unless the file says otherwise
   const Architecture* row = nullptr;
 
   /// Every key under the architecture's prefix is read, or known to change no result.

@@ -56,7 +56,8 @@ std::pair<Tensor, Tensor> Llama::route(const Block& b, const QuantisedActivation
   return {chosen, weights.contiguous()};
 }
 
-Tensor Llama::mix_experts(const Block& b, const Tensor& x) const {
+Tensor Llama::mix_experts(size_t block, const Tensor& x) const {
+  const Block& b = blocks_[block];
   const ExpertConfig& e = config_.experts;
   const Experts& w = b.experts;
   const SymInt m = x.size(0);
@@ -73,15 +74,24 @@ Tensor Llama::mix_experts(const Block& b, const Tensor& x) const {
       weighs_inputs ? (x.unsqueeze(1) * weights.unsqueeze(2)).reshape({pairs, width}) : Tensor());
   const QuantisedActivations repeated = in.repeat(used);
   const QuantisedActivations& of_pair = weighs_inputs ? weighted : repeated;
-  // Stored: two products in one kernel are computed slower than one after the other.
-  const Tensor up = biased(w.up.linear(of_pair, expert, count), w.up_bias).contiguous();
-  const Tensor gate = biased(w.gate.linear(of_pair, expert, count), w.gate_bias).contiguous();
-  const QuantisedActivations hidden(activated(gate, up).contiguous());
+  const auto hidden_of_pairs = [&] {
+    if (w.gate_up.is_valid()) {
+      const int64_t length = e.length;
+      const Tensor both = w.gate_up.linear(of_pair, expert, count).contiguous();
+      return activated(block, both.slice(1, {0, length}), both.slice(1, {length, 2 * length}));
+    }
+    // Stored: two products in one kernel are computed slower than one after the other.
+    const Tensor up = biased(w.up.linear(of_pair, expert, count), w.up_bias).contiguous();
+    if (!w.gate.is_valid()) return activate(block, up);
+    const Tensor gate = biased(w.gate.linear(of_pair, expert, count), w.gate_bias).contiguous();
+    return activated(block, gate, up);
+  };
+  const QuantisedActivations hidden(hidden_of_pairs().contiguous());
   Tensor out = biased(w.down.linear(hidden, expert, count), w.down_bias).reshape({m, used, width});
   if (!weighs_inputs) out = out.contiguous() * weights.unsqueeze(2);
   out = out.sum({1});
   if (!w.shared_up.matrix.is_valid()) return out;
-  Tensor shared = gated(in, w.shared_gate, w.shared_up, w.shared_down);
+  Tensor shared = gated(block, in, w.shared_gate, w.shared_up, w.shared_down);
   if (w.shared_router.is_valid()) shared = shared * w.shared_router.linear(in).sigmoid();
   return out + shared;
 }

@@ -1,5 +1,6 @@
 // Loading: names, shapes and formats of weights; what has no use; what fits in memory.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -17,7 +18,8 @@ namespace {
 
 constexpr const char *kEmbedding = "token_embd.weight", *kOutput = "output.weight",
                      *kFactors = "rope_freqs.weight", *kLongFactors = "rope_factors_long.weight",
-                     *kShortFactors = "rope_factors_short.weight";
+                     *kShortFactors = "rope_factors_short.weight",
+                     *kTokenTypes = "token_types.weight";
 
 /// Stored type if kernels read it directly.
 std::optional<DType> direct_dtype(GgmlType type) {
@@ -158,6 +160,11 @@ class LlamaLoader {
       for (uint32_t i = 0; i < blocks; ++i)
         if (t.name.starts_with(fmt::format("blk.{}.", i)))
           bytes[i] += static_cast<double>(t.data.size());
+    if (options_.stages > 1 && !model_->config_.is_causal)
+      return fail(Code::kUnsupported,
+                  "{}: this model makes embeddings, which processes do not share; one process "
+                  "divides it over several devices",
+                  model_->config_.architecture);
     if (blocks < options_.stages)
       return fail(Code::kInvalidArgument, "{} stages; the model has {} blocks", options_.stages,
                   blocks);
@@ -186,6 +193,13 @@ class LlamaLoader {
                0;
   }
 
+  /// NULL stands for a CPU or, where it runs work-groups, for a card of NVIDIA or AMD.
+  bool is_for_gpu() const {
+    const hal::Arch& arch = device().hal().arch();
+    return arch.vendor == hal::Vendor::kAmd || arch.vendor == hal::Vendor::kNv ||
+           (arch.vendor == hal::Vendor::kNull && arch.max_block > 1);
+  }
+
   /// Whether the matrix is packed. CPUs read what lies in the order of their loops faster; GPUs
   /// keep what is in blocks, a quarter of the memory and of the bytes per token or less. Elsewhere
   /// int8 is multiplied no faster than float32.
@@ -194,13 +208,9 @@ class LlamaLoader {
     // Rows that are only taken are best where they are.
     if (direct_dtype(t.type) && t.name == kEmbedding && file_->find_tensor(kOutput)) return false;
     const hal::Vendor vendor = device().hal().arch().vendor;
-    // NULL stands for a CPU or, where it runs work-groups, for a card of NVIDIA or AMD.
-    const bool is_null = vendor == hal::Vendor::kNull;
-    const bool has_groups = device().hal().arch().max_block > 1;
-    const bool is_gpu =
-        vendor == hal::Vendor::kAmd || vendor == hal::Vendor::kNv || (is_null && has_groups);
-    const bool is_cpu = vendor == hal::Vendor::kCpu || (is_null && !has_groups);
-    return options_.keep_blocks && (is_cpu || (is_gpu && !direct_dtype(t.type))) &&
+    const bool is_cpu =
+        vendor == hal::Vendor::kCpu || (vendor == hal::Vendor::kNull && !is_for_gpu());
+    return options_.keep_blocks && (is_cpu || (is_for_gpu() && !direct_dtype(t.type))) &&
            (t.rank == 2 || (is_stack && t.dims[1] % kPackedRows == 0)) &&
            Matrix::can_pack(t.type, t.dims[1], t.dims[0]);
   }
@@ -229,10 +239,9 @@ class LlamaLoader {
         total_ += item.tensor->data.size();
         needed += item.bytes;
       }
-      const auto blocks = static_cast<uint64_t>(std::ranges::count(
-          std::span(model_->place_of_block_)
-              .subspan(model_->first_block_, model_->end_block_ - model_->first_block_),
-          i));
+      uint64_t blocks = 0;  // that keep keys and values
+      for (size_t b = model_->first_block_; b < model_->end_block_; ++b)
+        if (model_->place_of_block_[b] == i && !c.blocks[b].is_recurrent) ++blocks;
       const uint64_t cache = blocks * cache_of_block;
       const bool is_host = devices_[i]->hal().is_inline();
       const uint64_t free = free_memory(*devices_[i]);
@@ -362,6 +371,7 @@ class LlamaLoader {
   /// Source: llama.cpp, gguf-py/gguf/constants.py, MODEL_TENSOR_SKIP. And blocks that guess.
   bool is_idle(std::string_view name) const {
     const LlamaConfig& c = model_->config_;
+    if (!c.is_causal && name == kOutput) return true;
     for (uint32_t i = 0; i < c.draft_block_count; ++i)
       if (name.starts_with(fmt::format("blk.{}.", c.block_count + i))) return true;
     for (uint32_t i = 0; i < model_->config_.block_count; ++i)
@@ -389,7 +399,7 @@ class LlamaLoader {
 
   enum class Need : uint8_t { kYes, kIfThere };
 
-  /// `name` without ".weight" and ".bias". A norm's bias exists where means are taken off.
+  /// `name` without ".weight" and ".bias".
   Result<Llama::Norm> load_norm(const std::string& name, std::initializer_list<uint64_t> dims,
                                 Need need) {
     const LlamaConfig& c = model_->config_;
@@ -401,7 +411,10 @@ class LlamaLoader {
     if (need == Need::kIfThere && !file_->find_tensor(name + ".weight")) return norm;
     norm.is_used = true;
     norm.weight = BM_TRY(load(name + ".weight", dims));
-    if (c.row->norm == NormKind::kLayer) BM_TRY(load_optional(norm.bias, name + ".bias", dims));
+    // PhiMoE was trained with means taken off; its files are run without. Source: llama.cpp,
+    // phi3.cpp.
+    if (c.row->norm == NormKind::kLayer || c.architecture == "phimoe")
+      BM_TRY(load_optional(norm.bias, name + ".bias", dims));
     return norm;
   }
 
@@ -422,6 +435,44 @@ class LlamaLoader {
     return load_norm(name, {is_whole ? heads * length : length}, Need::kIfThere);
   }
 
+  static constexpr std::array kHeadMatrices = {"attn_q", "attn_k", "attn_v"};
+
+  /// Whether what makes queries, keys and values is one matrix on the device: one launch for a
+  /// token instead of three. Kept weights are looked for by the file's tensors.
+  bool can_join_heads(const std::string& p) const {
+    // Rows of gates lie among those of queries there.
+    if (model_->config_.row->has(kDeltaNet)) return false;
+    if (!is_for_gpu() || options_.keep_weights) return false;
+    const GgufTensor* first = file_->find_tensor(p + kHeadMatrices[0] + ".weight");
+    return std::ranges::all_of(kHeadMatrices, [&](const char* name) {
+      const GgufTensor* t = file_->find_tensor(p + name + ".weight");
+      return first && t && t->rank == 2 && t->type == first->type &&
+             !file_->find_tensor(p + name + ".bias") && is_packed(*t) == is_packed(*first) &&
+             (is_packed(*t) || direct_dtype(t->type));
+    });
+  }
+
+  Result<Matrix> load_joined_heads(const std::string& p, uint64_t columns,
+                                   std::array<uint64_t, kHeadMatrices.size()> rows) {
+    std::vector<std::byte> data;
+    const GgufTensor* t = nullptr;
+    uint64_t all = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      t = BM_TRY(find(p + kHeadMatrices[i] + ".weight", {columns, rows[i]}));
+      all += rows[i];
+      if (!is_loading_) {
+        if (is_here_) items_[at_].push_back({t, bytes_of(*t), is_packed(*t)});
+        continue;
+      }
+      data.insert(data.end(), t->data.begin(), t->data.end());
+      report(*t);
+    }
+    if (!is_loading_) return Matrix();
+    const auto m = static_cast<int64_t>(all), n = static_cast<int64_t>(columns);
+    if (is_packed(*t)) return Matrix::pack(t->type, data, m, n, device_name(), nullptr, false);
+    return Matrix(Tensor::from_bytes(data, {m, n}, *direct_dtype(t->type), device_name()));
+  }
+
   Status load_attention(const std::string& p, Llama::Block* b) {
     const LlamaConfig& c = model_->config_;
     const uint64_t width = c.embedding_length, q = uint64_t{c.head_count} * c.head_length,
@@ -430,8 +481,11 @@ class LlamaLoader {
     if (c.row->has(kSinks)) b->sinks = BM_TRY(load(p + "attn_sinks.weight", {c.head_count}));
     if (file_->find_tensor(p + "attn_qkv.weight")) {
       b->qkv = BM_TRY(load_projection(p + "attn_qkv", width, q + 2 * kv));
+    } else if (can_join_heads(p)) {
+      b->qkv.matrix = BM_TRY(load_joined_heads(p, width, {q, kv, kv}));
+      b->has_joined_heads = true;
     } else {
-      b->query = BM_TRY(load_projection(p + "attn_q", width, q));
+      b->query = BM_TRY(load_projection(p + "attn_q", width, c.row->has(kDeltaNet) ? 2 * q : q));
       b->key = BM_TRY(load_projection(p + "attn_k", width, kv));
       b->value = BM_TRY(load_projection(p + "attn_v", width, kv));
     }
@@ -483,13 +537,53 @@ class LlamaLoader {
     return {};
   }
 
+  Status load_recurrent(const std::string& p, Llama::Recurrent* r) {
+    const LlamaConfig& c = model_->config_;
+    const RecurrentConfig& rc = c.recurrent;
+    const uint64_t width = c.embedding_length, inner = uint64_t{rc.heads} * rc.length;
+    if (c.row->has(kShortConvolution)) {
+      r->in = BM_TRY(load_projection(p + "shortconv.in_proj", width, 3 * width));
+      r->convolution = BM_TRY(load(p + "shortconv.conv.weight", {rc.kernel, width}));
+      r->out = BM_TRY(load_projection(p + "shortconv.out_proj", width, width));
+      return {};
+    }
+    if (file_->find_tensor(p + "ssm_in.weight"))
+      return fail(Code::kUnsupported,
+                  "tensor {}ssm_in.weight: early files of this architecture are not supported; "
+                  "convert the model anew",
+                  p);
+    r->in = BM_TRY(load_projection(p + "attn_qkv", width, rc.channels));
+    r->gate = BM_TRY(load_projection(p + "attn_gate", width, inner));
+    r->convolution = BM_TRY(load(p + "ssm_conv1d.weight", {rc.kernel, rc.channels}));
+    r->step = BM_TRY(load(p + "ssm_dt.bias", {rc.heads}));
+    r->rate = BM_TRY(load(p + "ssm_a", {rc.heads}));
+    if (file_->find_tensor(p + "ssm_ba.weight")) {
+      r->beta_alpha = BM_TRY(load_projection(p + "ssm_ba", width, uint64_t{2} * rc.heads));
+    } else {
+      r->beta = BM_TRY(load_projection(p + "ssm_beta", width, rc.heads));
+      r->alpha = BM_TRY(load_projection(p + "ssm_alpha", width, rc.heads));
+    }
+    r->norm = BM_TRY(load_norm(p + "ssm_norm", {rc.length}, Need::kYes));
+    r->out = BM_TRY(load_projection(p + "ssm_out", inner, width));
+    return {};
+  }
+
   Status load_norms(const std::string& p, Llama::Block* b) {
     LlamaConfig& c = model_->config_;
     const uint64_t width = c.embedding_length;
     const char* const after_attention = "post_attention_norm";
+    if (c.row->has(kNormsAfterSums)) {
+      b->attention_post_norm = BM_TRY(load_norm(p + "attn_output_norm", {width}, Need::kYes));
+      b->second_post_norm = BM_TRY(load_norm(p + "attn_norm_2", {width}, Need::kIfThere));
+      b->feed_forward_post_norm = BM_TRY(load_norm(p + "layer_output_norm", {width}, Need::kYes));
+      return {};
+    }
+    // The embeddings of ModernBERT are normalised already when its first block reads them.
+    const bool may_lack_norm = c.row->has(kEmbeddingNorm) && c.row->has(kNoLogits);
     if (!c.row->has(kNoPreNorms))
-      b->attention_norm = BM_TRY(load_norm(p + "attn_norm", {width}, Need::kYes));
-    if (c.architecture == "falcon")
+      b->attention_norm =
+          BM_TRY(load_norm(p + "attn_norm", {width}, may_lack_norm ? Need::kIfThere : Need::kYes));
+    if (c.row->has(kSecondAttentionNorm))
       b->second_attention_norm = BM_TRY(load_norm(p + "attn_norm_2", {width}, Need::kIfThere));
     if (c.row->has(kPostNorms)) {
       b->attention_post_norm = BM_TRY(load_norm(p + after_attention, {width}, Need::kYes));
@@ -517,8 +611,13 @@ class LlamaLoader {
                   p);
     x.router = BM_TRY(load_projection(p + "ffn_gate_inp", width, e.count));
     BM_TRY(load_optional(x.router_bias, p + "exp_probs_b.bias", {e.count}));
-    x.gate = BM_TRY(load_stack(p + "ffn_gate_exps.weight", width, e.length));
-    x.up = BM_TRY(load_stack(p + "ffn_up_exps.weight", width, e.length));
+    if (file_->find_tensor(p + "ffn_gate_up_exps.weight")) {
+      x.gate_up = BM_TRY(load_stack(p + "ffn_gate_up_exps.weight", width, uint64_t{2} * e.length));
+    } else {
+      if (c.row->feed_forward == FeedForward::kGated)
+        x.gate = BM_TRY(load_stack(p + "ffn_gate_exps.weight", width, e.length));
+      x.up = BM_TRY(load_stack(p + "ffn_up_exps.weight", width, e.length));
+    }
     x.down = BM_TRY(load_stack(p + "ffn_down_exps.weight", e.length, width));
     BM_TRY(load_optional(x.gate_bias, p + "ffn_gate_exps.bias", {e.length, e.count}));
     BM_TRY(load_optional(x.up_bias, p + "ffn_up_exps.bias", {e.length, e.count}));
@@ -537,11 +636,32 @@ class LlamaLoader {
     const LlamaConfig& c = model_->config_;
     if (c.blocks[block].has_experts) return load_experts(p, b);
     const uint64_t width = c.embedding_length, hidden = c.feed_forward_length;
-    const bool is_fused = c.row->feed_forward == FeedForward::kFused;
-    if (c.row->feed_forward == FeedForward::kGated)
+    b->feed_forward = c.row->feed_forward;
+    if (c.row->has(kTensorsTellFeedForward) && !file_->find_tensor(p + "ffn_gate.weight")) {
+      const GgufTensor* up = file_->find_tensor(p + "ffn_up.weight");
+      b->feed_forward = up != nullptr && up->rank == 2 && up->dims[1] == 2 * hidden
+                            ? FeedForward::kFused
+                            : FeedForward::kPlain;
+    }
+    const bool is_fused = b->feed_forward == FeedForward::kFused;
+    if (b->feed_forward == FeedForward::kGated)
       b->gate = BM_TRY(load_projection(p + "ffn_gate", width, hidden));
     b->up = BM_TRY(load_projection(p + "ffn_up", width, is_fused ? 2 * hidden : hidden));
     b->down = BM_TRY(load_projection(p + "ffn_down", hidden, width));
+    return {};
+  }
+
+  /// Encoders tell the parts of a pair of texts apart; a text alone is all of the first kind.
+  Status load_token_type() {
+    const LlamaConfig& c = model_->config_;
+    const GgufTensor* t = c.row->has(kNoLogits) ? file_->find_tensor(kTokenTypes) : nullptr;
+    if (t == nullptr) return {};
+    const uint64_t width = c.embedding_length;
+    if (t->rank != 2 || t->dims[0] != width || t->dims[1] == 0)
+      return fail(Code::kCorrupt, "tensor {} has dimensions {}", kTokenTypes,
+                  dims_text(std::span(t->dims.data(), t->rank)));
+    const Tensor table = BM_TRY(load(kTokenTypes, {width, t->dims[1]}));
+    if (is_loading_) model_->token_type_ = table.slice(0, {0, 1}).contiguous();
     return {};
   }
 
@@ -557,7 +677,7 @@ class LlamaLoader {
       const std::string p = fmt::format("blk.{}.", i);
       Llama::Block b;
       BM_TRY(load_norms(p, &b));
-      BM_TRY(load_attention(p, &b));
+      BM_TRY(c.blocks[i].is_recurrent ? load_recurrent(p, &b.recurrent) : load_attention(p, &b));
       BM_TRY(load_feed_forward(i, p, &b));
       model_->blocks_[i] = std::move(b);
     }
@@ -580,21 +700,34 @@ class LlamaLoader {
       model_->embedding_norm_ = BM_TRY(load_norm("token_embd_norm", {width}, Need::kYes));
     if (c.row->has(kPositionTable))
       model_->positions_ = BM_TRY(load("position_embd.weight", {width, c.context_length}));
-    return {};
+    return load_token_type();
   }
 
   Status load_output() {
     const LlamaConfig& c = model_->config_;
     const uint64_t width = c.embedding_length;
-    model_->output_norm_ = BM_TRY(load_norm("output_norm", {width}, Need::kYes));
+    // LFM2 calls what stands before the logits the embeddings' norm; older files do not.
+    const bool is_neo = c.architecture == "neo-bert";
+    const bool is_lfm = c.row->has(kShortConvolution) && !file_->find_tensor("output_norm.weight");
+    const char* const output_norm = is_neo   ? "enc.output_norm"
+                                    : is_lfm ? "token_embd_norm"
+                                             : "output_norm";
+    if (!c.row->has(kNormsAfterSums))
+      model_->output_norm_ = BM_TRY(load_norm(output_norm, {width}, Need::kYes));
+    if (c.is_causal) BM_TRY(load_output_matrix());
+    return load_optional(model_->output_.bias, "output.bias", {c.vocab_size});
+  }
+
+  Status load_output_matrix() {
+    const LlamaConfig& c = model_->config_;
     const bool has_output = file_->find_tensor(kOutput) != nullptr,
                has_embedding = at_ == 0 && model_->is_first_stage();
     if (has_output || !has_embedding)
       model_->output_.matrix =
-          BM_TRY(load_matrix(has_output ? kOutput : kEmbedding, width, c.vocab_size));
+          BM_TRY(load_matrix(has_output ? kOutput : kEmbedding, c.embedding_length, c.vocab_size));
     else
       model_->output_.matrix = model_->embedding_;
-    return load_optional(model_->output_.bias, "output.bias", {c.vocab_size});
+    return {};
   }
 };
 

@@ -41,7 +41,8 @@ struct LlamaSession::Impl {
         next(std::move(n)),
         cache(model->make_cache()),
         logits(model->config().vocab_size),
-        chunk(std::min(kChunk, model->context() / 2)),
+        // States go from token to token.
+        chunk(model->config().recurrent.kernel > 0 ? 0 : std::min(kChunk, model->context() / 2)),
         chunk_count("count", 1, std::max<int64_t>(chunk, 1)),
         chunk_position("position", 0, std::max<int64_t>(int64_t{model->context()} - chunk, 0)),
         step_position("position", 0, int64_t{model->context()} - 1),
@@ -119,6 +120,11 @@ uint32_t LlamaSession::room() const { return impl_->model->context() - impl_->po
 void LlamaSession::reset() { impl_->position = 0; }
 
 Status LlamaSession::feed(std::span<const int32_t> tokens) {
+  if (!impl_->model->config().is_causal)
+    return fail(Code::kUnsupported,
+                "{}: this model makes embeddings and writes no text; `bellmetal serve` answers "
+                "/v1/embeddings with it",
+                impl_->model->config().architecture);
   if (tokens.empty()) return fail(Code::kInvalidArgument, "no tokens to feed");
   if (tokens.size() > room())
     return fail(Code::kInvalidArgument, "{} tokens do not fit: {} of the {} positions are left",

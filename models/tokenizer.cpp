@@ -59,6 +59,7 @@ Result<VocabDefaults> defaults_for(const std::string& model, const std::string& 
                          .unknown = 100,
                          .eos_key = "tokenizer.ggml.seperator_token_id"};
   if (model == "rwkv") return VocabDefaults{};
+  if (model == "gemma4") return VocabDefaults{.add_bos = true};
   return fail(Code::kUnsupported, "tokenizer.ggml.model {} is not supported", quote_name(model));
 }
 
@@ -67,6 +68,7 @@ Result<std::unique_ptr<TokenModel>> make_model(const GgufFile& file, TokenizerPa
   if (parts.model == "t5") return make_unigram_model(file, parts.vocab);
   if (parts.model == "bert") return make_wordpiece_model(file, parts.vocab);
   if (parts.model == "rwkv") return make_rwkv_model(file, parts.vocab);
+  if (parts.model == "gemma4") return make_character_bpe_model(file, parts.vocab);
   return make_bpe_model(file, parts.vocab, parts.pre);
 }
 
@@ -155,7 +157,8 @@ size_t end_without_space(std::string_view text, size_t begin, size_t end) {
 void encode_text(const TokenizerParts& parts, std::string_view text, const EncodeOptions& options,
                  std::vector<int32_t>& out) {
   size_t begin = 0;  // of the stretch without special tokens
-  // Nothing but control tokens before `begin`'s stretch.
+  // Nothing before `begin`'s stretch, or a token that was found as a whole: what follows is a text
+  // of its own for llama.cpp and for huggingface/tokenizers, be that token special or not.
   bool starts_text = !options.is_continuation;
   const auto flush = [&](size_t end) {
     if (begin < end)
@@ -170,7 +173,7 @@ void encode_text(const TokenizerParts& parts, std::string_view text, const Encod
     }
     flush(parts.vocab.at(match.token).strips_left ? end_without_space(text, begin, pos) : pos);
     out.push_back(match.token);
-    starts_text = parts.vocab.at(match.token).type != TokenType::kUserDefined;
+    starts_text = true;
     begin = pos += match.length;
     if (parts.vocab.at(match.token).strips_right) begin = pos = skip_space(text, pos);
   }

@@ -63,7 +63,8 @@ class Tokenizer {
 
   /// Text of `tokens`; always valid UTF-8 (U+FFFD for broken bytes and for ids out of range).
   /// decode(encode(x)) == x for valid UTF-8, with these exceptions of the models themselves: a "▁"
-  /// in the text of a SentencePiece model becomes a space, and "t5" and "bert" models normalise.
+  /// in the text of a SentencePiece model becomes a space, a user-defined token of one with a space
+  /// prefix has a space behind it, and "t5" and "bert" models normalise.
   std::string decode(std::span<const int32_t> tokens, const DecodeOptions& options = {}) const;
 
   /// Bytes of one token, perhaps a part of a character; the text of control tokens; U+FFFD for an

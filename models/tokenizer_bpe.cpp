@@ -1,6 +1,8 @@
-// Byte-level byte-pair encoding: words are cut by the pre-tokenizer, then their bytes are joined in
-// the order of the merge list. Source of the rules: openai/gpt-2, encoder.py; ignore_merges as in
+// Byte-pair encoding: words are cut by the pre-tokenizer, then their bytes are joined in the order
+// of the merge list. Source of the rules: openai/gpt-2, encoder.py; ignore_merges as in
 // huggingface/tokenizers.
+// Gemma 4 joins characters instead, in lines, with marks for spaces as SentencePiece has them.
+// Source: llama.cpp, llama-vocab.cpp, LLAMA_VOCAB_PRE_TYPE_GEMMA4.
 
 #include <algorithm>
 #include <optional>
@@ -14,7 +16,7 @@
 namespace bm::models {
 namespace {
 
-constexpr uint32_t kNone = UINT32_MAX;
+constexpr uint32_t kNone = UINT32_MAX, kStranger = kNone - 1;  // a character that no merge has
 
 struct Merge {
   uint32_t rank, result;
@@ -34,12 +36,15 @@ class Symbols {
 
   /// Merge of rank `rank`, spelled "left right"; of two equal ones the first counts.
   /// Errors: kCorrupt.
-  Status add_merge(const ByteAlphabet& alphabet, std::string_view merge, uint32_t rank) {
+  Status add_merge(const ByteAlphabet* alphabet, std::string_view merge, uint32_t rank) {
     const size_t space = merge.find(' ', 1);
     const std::string_view right_text =
         space == merge.npos ? std::string_view() : merge.substr(space + 1);
-    const std::optional<std::string> left = alphabet.decode(merge.substr(0, space));
-    const std::optional<std::string> right = alphabet.decode(right_text);
+    const auto decode = [&](std::string_view spelling) {
+      return alphabet ? alphabet->decode(spelling) : std::string(spelling);
+    };
+    const std::optional<std::string> left = decode(merge.substr(0, space));
+    const std::optional<std::string> right = decode(right_text);
     if (!left || !right || left->empty() || right->empty())
       return fail(Code::kCorrupt, "tokenizer.ggml.merges: element {} is {}", rank,
                   quote_name(merge));
@@ -54,6 +59,10 @@ class Symbols {
   }
 
   const std::unordered_map<std::string, uint32_t>& all() const { return ids_; }
+  uint32_t find(std::string_view text) const {
+    const auto found = ids_.find(std::string(text));
+    return found == ids_.end() ? kStranger : found->second;
+  }
 
  private:
   static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t{left} << 32) | right; }
@@ -86,11 +95,28 @@ class WordMerger {
 
   const std::vector<Part>& merge(std::string_view word) {
     parts_.clear();
+    for (uint32_t i = 0; i < word.size(); ++i)
+      parts_.push_back({static_cast<uint8_t>(word[i]), i - 1, i + 1, i, 1});
+    return join_all();
+  }
+
+  const std::vector<Part>& merge_characters(std::string_view word) {
+    parts_.clear();
+    for (uint32_t i = 0, at = 0; at < word.size(); ++i) {
+      const auto length = static_cast<uint32_t>(decode_utf8(word, at).length);
+      parts_.push_back({symbols_.find(word.substr(at, length)), i - 1, i + 1, at, length});
+      at += length;
+    }
+    return join_all();
+  }
+
+ private:
+  const std::vector<Part>& join_all() {
     heap_.clear();
-    const auto count = static_cast<uint32_t>(word.size());
-    for (uint32_t i = 0; i < count; ++i)
-      parts_.push_back({static_cast<uint8_t>(word[i]), i == 0 ? kNone : i - 1,
-                        i + 1 == count ? kNone : i + 1, i, 1});
+    const auto count = static_cast<uint32_t>(parts_.size());
+    if (count == 0) return parts_;
+    parts_.front().previous = kNone;
+    parts_.back().next = kNone;
     for (uint32_t i = 1; i < count; ++i) collect(i - 1, i);
     std::make_heap(heap_.begin(), heap_.end(), LaterCandidate());
     while (!heap_.empty()) {
@@ -102,7 +128,6 @@ class WordMerger {
     return parts_;
   }
 
- private:
   bool collect(uint32_t left, uint32_t right) {
     if (left == kNone || right == kNone) return false;
     const uint32_t a = parts_[left].symbol, b = parts_[right].symbol;
@@ -176,6 +201,44 @@ class BpeModel final : public TokenModel {
   std::vector<int32_t> token_of_symbol_;                 // −1: a merge without a token
 };
 
+class CharacterBpeModel final : public TokenModel {
+ public:
+  CharacterBpeModel(const Vocab& vocab, Symbols symbols)
+      : vocab_(vocab), symbols_(std::move(symbols)) {}
+
+  void encode(std::string_view text, bool starts_text, std::vector<int32_t>& out) const override {
+    std::string escaped = starts_text && vocab_.add_space_prefix ? std::string(kSpaceMark) : "";
+    for (const char c : text) c == ' ' ? escaped += kSpaceMark : escaped += c;
+    WordMerger merger(symbols_);
+    for (size_t begin = 0; begin < escaped.size();) {
+      const bool is_break = escaped[begin] == '\n';
+      const size_t found =
+          is_break ? escaped.find_first_not_of('\n', begin) : escaped.find('\n', begin);
+      const size_t end = found == escaped.npos ? escaped.size() : found;
+      encode_run(merger, std::string_view(escaped).substr(begin, end - begin), is_break, out);
+      begin = end;
+    }
+  }
+
+ private:
+  void encode_run(WordMerger& merger, std::string_view run, bool is_break,
+                  std::vector<int32_t>& out) const {
+    if (const auto whole = vocab_.by_text.find(run); is_break && whole != vocab_.by_text.end())
+      return out.push_back(whole->second);
+    for (const Part& part : merger.merge_characters(run)) {
+      if (part.symbol == kNone) continue;
+      const std::string_view text = run.substr(part.begin, part.length);
+      if (const auto token = vocab_.by_text.find(text); token != vocab_.by_text.end())
+        out.push_back(token->second);
+      else
+        append_byte_fallback(vocab_, text, out);
+    }
+  }
+
+  const Vocab& vocab_;
+  Symbols symbols_;
+};
+
 /// Fills in Token::bytes and the byte tokens; gives the tokens that merging can reach, by their
 /// bytes.
 std::unordered_map<std::string_view, int32_t> decode_tokens(const ByteAlphabet& alphabet,
@@ -208,9 +271,21 @@ Result<std::unique_ptr<TokenModel>> make_bpe_model(const GgufFile& file, Vocab& 
   Symbols symbols;
   const auto merges = BM_TRY(file.get_strings("tokenizer.ggml.merges"));
   for (size_t i = 0; i < merges.size(); ++i)
-    BM_TRY(symbols.add_merge(alphabet, merges[i], static_cast<uint32_t>(i)));
+    BM_TRY(symbols.add_merge(&alphabet, merges[i], static_cast<uint32_t>(i)));
   return std::make_unique<BpeModel>(vocab, std::move(splitter), std::move(symbols),
                                     std::move(words));
+}
+
+Result<std::unique_ptr<TokenModel>> make_character_bpe_model(const GgufFile& file, Vocab& vocab) {
+  if (!can_express_all_bytes(vocab))
+    return fail(Code::kUnsupported,
+                "the vocabulary has neither all byte tokens nor an unknown token");
+  fill_sentencepiece_bytes(vocab);
+  Symbols symbols;
+  const auto merges = BM_TRY(file.get_strings("tokenizer.ggml.merges"));
+  for (size_t i = 0; i < merges.size(); ++i)
+    BM_TRY(symbols.add_merge(nullptr, merges[i], static_cast<uint32_t>(i)));
+  return std::make_unique<CharacterBpeModel>(vocab, std::move(symbols));
 }
 
 }  // namespace bm::models

@@ -44,17 +44,24 @@ struct FreeContext {
   void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
 };
 
-/// A pattern as Oniguruma reads it, in PCRE2's words: \s is White_Space there.
+/// A pattern as Oniguruma reads it, in PCRE2's words: \s is White_Space there, \w has marks and
+/// joiners, and classes within a class are united with it.
 std::string translated(std::string_view pattern) {
   constexpr std::string_view kSpaces =
       R"(\t-\r\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
+  constexpr std::string_view kWords = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D})";
   std::string out;
-  bool in_class = false;
+  int depth = 0;  // of classes
   for (size_t i = 0; i < pattern.size(); ++i) {
+    const bool in_class = depth > 0;
     if (pattern[i] != '\\' || i + 1 == pattern.size()) {
-      if (pattern[i] == '[') in_class = true;
-      if (pattern[i] == ']') in_class = false;
-      out += pattern[i];
+      const char next = i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+      // A negated class within another, or a named one, has no such form.
+      const bool is_inner = in_class && pattern[i] == '[' && next != '^' && next != ':';
+      if (pattern[i] == '[' && (!in_class || is_inner)) ++depth;
+      const bool closes_inner = pattern[i] == ']' && depth > 1;
+      if (pattern[i] == ']' && in_class) --depth;
+      if (!is_inner && !closes_inner) out += pattern[i];
       continue;
     }
     const char escaped = pattern[++i];
@@ -62,6 +69,10 @@ std::string translated(std::string_view pattern) {
       out += in_class ? std::string(kSpaces) : fmt::format("[{}]", kSpaces);
     else if (escaped == 'S' && !in_class)
       out += fmt::format("[^{}]", kSpaces);
+    else if (escaped == 'w')
+      out += in_class ? std::string(kWords) : fmt::format("[{}]", kWords);
+    else if (escaped == 'W' && !in_class)
+      out += fmt::format("[^{}]", kWords);
     else
       (out += '\\') += escaped;
   }
@@ -322,7 +333,8 @@ struct TextStep {
   bool first = false, second = false, third = false, fourth = false;
   CharsMap map;
 
-  void run(std::vector<std::string>& words, const TextPlace& place) const;
+  /// `place`: is_first becomes false where what the text begins with is taken off.
+  void run(std::vector<std::string>& words, TextPlace& place) const;
 
  private:
   void normalize(std::string& text, const TextPlace& place) const;
@@ -369,12 +381,13 @@ void TextStep::normalize(std::string& t, const TextPlace& place) const {
       if (first || second)
         t = mapped(t, [&](char32_t c, std::string& out) {
           const utf8proc_category_t kind_of = category(c);
-          const bool is_white = c == '\t' || c == '\n' || c == '\r' || is_space(c);
-          const bool is_control =
-              kind_of == UTF8PROC_CATEGORY_CC || kind_of == UTF8PROC_CATEGORY_CF ||
-              kind_of == UTF8PROC_CATEGORY_CN || kind_of == UTF8PROC_CATEGORY_CO;
-          if (first && (c == 0 || c == 0xFFFD || (is_control && !is_white))) return;
-          if (first && is_white) return void(out += ' ');
+          const bool is_break = c == '\t' || c == '\n' || c == '\r';
+          // Not those that Unicode has not assigned.
+          const bool is_control = kind_of == UTF8PROC_CATEGORY_CC ||
+                                  kind_of == UTF8PROC_CATEGORY_CF ||
+                                  kind_of == UTF8PROC_CATEGORY_CO;
+          if (first && (c == 0 || c == 0xFFFD || (is_control && !is_break))) return;
+          if (first && (is_break || is_space(c))) return void(out += ' ');
           const bool is_alone = second && is_ideograph(c);
           if (is_alone) out += ' ';
           append_utf8(out, c);
@@ -435,14 +448,18 @@ void TextStep::split(std::string t, const TextPlace& place, bool is_leading,
   }
 }
 
-void TextStep::run(std::vector<std::string>& words, const TextPlace& place) const {
+void TextStep::run(std::vector<std::string>& words, TextPlace& place) const {
   if (kind < StepKind::kSplit) {
     for (std::string& word : words) normalize(word, place);
     return;
   }
+  const bool removes = kind == StepKind::kWhitespaceSplit || kind == StepKind::kBertSplit ||
+                       behavior == Behavior::kRemoved;
+  const std::string begin = removes && !words.empty() ? words.front() : std::string();
   std::vector<std::string> out;
   for (size_t i = 0; i < words.size(); ++i) split(std::move(words[i]), place, i == 0, out);
   words = std::move(out);
+  if (removes && !words.empty() && !begin.starts_with(words.front())) place.is_first = false;
 }
 
 TextSteps::TextSteps() = default;
@@ -595,7 +612,8 @@ Status TextSteps::add(const json& from, bool is_normalizer, int depth) {
 
 std::vector<std::string> TextSteps::run(std::string_view text, const TextPlace& place) const {
   std::vector<std::string> words = {std::string(text)};
-  for (const auto& step : steps_) step->run(words, place);
+  TextPlace at = place;
+  for (const auto& step : steps_) step->run(words, at);
   return words;
 }
 

@@ -14,7 +14,7 @@ class TokenModel {
  public:
   virtual ~TokenModel() = default;
   /// Appends the tokens of `text` (not empty, valid UTF-8). `starts_text` says that nothing, or a
-  /// control token, comes before: models with a space prefix put it here.
+  /// control or user-defined token, comes before: models with a space prefix put it here.
   virtual void encode(std::string_view text, bool starts_text, std::vector<int32_t>& out) const = 0;
   /// Models that look closer: `is_first` says that nothing comes before, `is_continued` that the
   /// text goes on where another ended.
@@ -34,6 +34,7 @@ Result<std::unique_ptr<TokenModel>> make_spm_model(const GgufFile& file, Vocab& 
 Result<std::unique_ptr<TokenModel>> make_unigram_model(const GgufFile& file, Vocab& vocab);
 Result<std::unique_ptr<TokenModel>> make_bpe_model(const GgufFile& file, Vocab& vocab,
                                                    std::string_view pre);
+Result<std::unique_ptr<TokenModel>> make_character_bpe_model(const GgufFile& file, Vocab& vocab);
 Result<std::unique_ptr<TokenModel>> make_wordpiece_model(const GgufFile& file, Vocab& vocab);
 Result<std::unique_ptr<TokenModel>> make_rwkv_model(const GgufFile& file, Vocab& vocab);
 

@@ -32,8 +32,7 @@ bool is_removed(char32_t c) {
   if (c == 0 || c == 0xFFFD) return true;
   const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
   return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
-         category == UTF8PROC_CATEGORY_CS || category == UTF8PROC_CATEGORY_CO ||
-         category == UTF8PROC_CATEGORY_CN;
+         category == UTF8PROC_CATEGORY_CS || category == UTF8PROC_CATEGORY_CO;
 }
 
 bool stands_alone(char32_t c) {

@@ -70,9 +70,11 @@ Status HostedModel::load() {
   } else {
     template_problem_ = "this model's chat template is not understood: " + parsed.error().message;
   }
+  bool has_pooling = false;
   // Source of the numbers: llama.cpp, enum llama_pooling_type.
   if (const models::GgufValue* architecture = file->find("general.architecture")) {
     const models::GgufValue* type = file->find(std::string(architecture->text) + ".pooling_type");
+    has_pooling = type != nullptr;
     if (type && type->bits == 1) pooling_ = Pooling::kMean;
     if (type && type->bits == 2) pooling_ = Pooling::kFirst;
   }
@@ -86,6 +88,7 @@ Status HostedModel::load() {
                                ? has_control_calls_
                                : is_control(format_.think_open) || is_control(format_.think_close);
   auto engine = BM_TRY(make_llama_engine(file, options_.engine, tokenizer_->size()));
+  if (!engine->writes_text() && !has_pooling) pooling_ = Pooling::kMean;
   context_ = engine->context();
   std::shared_ptr<Drafter> drafter;
   if (options_.draft_tokens > 0 && options_.draft_model.empty())

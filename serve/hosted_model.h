@@ -56,7 +56,8 @@ class HostedModel {
   const models::Tokenizer& tokenizer() const { return *tokenizer_; }
   Scheduler& scheduler() { return *scheduler_; }
   uint32_t context() const { return context_; }
-  /// Of embeddings: as the file says, otherwise the last token's, which has seen all others.
+  /// Of embeddings: as the file says, otherwise the last token's, which has seen all others; of
+  /// encoders, whose tokens all have, the mean.
   Pooling pooling() const { return pooling_; }
   struct EncodedChat {
     std::vector<int32_t> tokens;

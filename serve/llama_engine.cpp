@@ -1,5 +1,6 @@
 #include "serve/llama_engine.h"
 
+#include "models/llama_encoder.h"
 #include "runtime/device.h"
 #include "runtime/device_list.h"
 
@@ -8,6 +9,7 @@ namespace {
 
 using models::Llama;
 using models::LlamaBatch;
+using models::LlamaEncoder;
 
 class LlamaEngine final : public Engine {
  public:
@@ -15,7 +17,10 @@ class LlamaEngine final : public Engine {
               size_t vocabulary)
       : file_(std::move(file)), options_(std::move(options)), vocabulary_(vocabulary) {}
 
-  void unload() override { batch_.reset(); }
+  void unload() override {
+    batch_.reset();
+    encoder_.reset();
+  }
 
   Status load() override {
     unload();
@@ -24,6 +29,12 @@ class LlamaEngine final : public Engine {
     if (vocabulary_ > model->config().vocab_size)
       return fail(Code::kCorrupt, "the tokenizer has {} tokens, token_embd.weight only {}",
                   vocabulary_, model->config().vocab_size);
+    writes_text_ = model->config().is_causal;
+    if (!writes_text_) {
+      context_ = model->context();
+      encoder_ = BM_TRY(LlamaEncoder::create(std::move(model)));
+      return {};
+    }
     batch_ = BM_TRY(LlamaBatch::create(std::move(model), options_.batch));
     page_count_ = batch_->page_count();
     context_ = batch_->model().context();
@@ -34,8 +45,12 @@ class LlamaEngine final : public Engine {
     return {};
   }
 
-  uint32_t page_length() const override { return LlamaBatch::kPageLength; }
-  uint32_t page_count() const override { return page_count_; }
+  /// An encoder sees a text as a whole: it is one piece, whatever its length.
+  uint32_t page_length() const override {
+    return writes_text_ ? LlamaBatch::kPageLength : context_;
+  }
+  uint32_t page_count() const override { return writes_text_ ? page_count_ : most_sequences(); }
+  bool writes_text() const override { return writes_text_; }
   uint32_t most_sequences() const override { return options_.batch.sequences; }
   uint32_t context() const override { return context_; }
 
@@ -49,16 +64,19 @@ class LlamaEngine final : public Engine {
   }
 
   Status embed(const BatchItem& piece) override {
+    if (encoder_) return encoder_->encode(piece.tokens);
     if (!batch_) return fail(Code::kDeviceLost, "the model is not loaded");
     return batch_->embed(piece);
   }
-  std::span<const float> hidden() const override { return batch_->hidden(); }
+  std::span<const float> hidden() const override {
+    return encoder_ ? encoder_->hidden() : batch_->hidden();
+  }
 
   bool is_prepared() const override { return !batch_ || batch_->is_prepared(); }
   Status prepare() override { return batch_->prepare(); }
 
   Status recover() override {
-    batch_.reset();  // its memory goes with the device
+    unload();  // its memory goes with the device
     const auto names = runtime::device_list(options_.device);
     for (const std::string& name : names) {
       runtime::Device* device =
@@ -84,7 +102,9 @@ class LlamaEngine final : public Engine {
   LlamaEngineOptions options_;
   size_t vocabulary_;
   uint32_t page_count_ = 0, context_ = 0;
+  bool writes_text_ = true;
   std::unique_ptr<LlamaBatch> batch_;
+  std::unique_ptr<LlamaEncoder> encoder_;  ///< instead, for models that make embeddings alone
 };
 
 }  // namespace

@@ -542,6 +542,9 @@ Result<uint64_t> Scheduler::submit(Job job) {
   const uint32_t context = impl_->engine->context();
   if (job.prompt.empty()) return fail(Code::kInvalidArgument, "the prompt is empty");
   if (job.max_tokens == 0) return fail(Code::kInvalidArgument, "max_tokens is 0");
+  if (!job.pooling && !impl_->engine->writes_text())
+    return fail(Code::kInvalidArgument,
+                "this model makes embeddings and writes no text: ask /v1/embeddings");
   // The last token chosen takes no place.
   if (job.prompt.size() > context || job.max_tokens - 1 > context - job.prompt.size())
     return fail(Code::kInvalidArgument,

@@ -50,7 +50,7 @@ int own_cost(const Node& n) {
   }
 }
 
-/// Short integer sums of products of 8-bit numbers, as blocks of quantised matrices have: part of
+/// Short int8 dot products, as blocks of quantised matrices have: part of
 /// the sum around them, and nothing on their own.
 bool is_inner_sum(const Node& n) {
   const Node& product = *n.src[0];
@@ -172,7 +172,7 @@ class StorageRules {
   bool should_store(const Node* n, Ends* ends) {
     if (is_stored(n) || fused_.contains(n)) return false;
     const Facts& f = facts_.at(n);
-    if (n->kind == NodeKind::kScan || n->kind == NodeKind::kLeast) {
+    if (n->kind == NodeKind::kScan || n->kind == NodeKind::kTopK) {
       // Their loops are the kernel's own: at most the rounding of what they give joins them.
       const bool is_rounded =
           f.users.size() == 1 && f.users[0]->kind == NodeKind::kCast && is_stored(f.users[0]);
@@ -182,36 +182,76 @@ class StorageRules {
     // A movement node is a way of indexing: storing its source serves every view of it.
     if (!is_elementwise(*n) && n->kind != NodeKind::kReduce) return false;
     const bool is_end_of_reduction = f.has_reduce && !ends->sink;
-    if (is_end_of_reduction)
+    if (is_end_of_reduction && !wanted_.contains(n))
       if (const Node* kernel = rows_.kernel_of(n, f.reduced)) {
         ends->sink = kernel;
         ends->copies = 1;
         return false;
       }
+    if (is_end_of_reduction && !wanted_.contains(n))
+      if (const Node* source = shared_source(n)) {
+        wanted_.insert(source);
+        return false;
+      }
     const bool is_repeated =
         wanted_.contains(n) || (ends->copies > 1 && f.cost > kMaxRepeatedCost &&
                                 (f.reads_memory || f.cost > kMaxSharedCost));
-    if (is_repeated && !is_end_of_reduction)
+    if (is_repeated || is_end_of_reduction)
       if (const Node* narrow = narrow_source(n)) {
         wanted_.insert(narrow);
         return false;
       }
+    if (is_repeated && !is_end_of_reduction && is_padded_read(n)) return false;
     const bool is_shared =
         !ends->sink && !ends->kernel && f.users.size() > 1 && f.cost > kMaxSharedCost;
     return is_end_of_reduction || is_repeated || is_shared;
   }
 
-  /// Of 16-bit numbers that are widened, perhaps in another shape, on their way into a product:
+  /// Of 16-bit elements that are widened, perhaps in another shape, on their way into a product:
   /// what is stored of them on devices whose matrix instructions take them as they are. Else
   /// nullptr.
   const Node* narrow_source(const Node* n) const {
     if (n->kind != NodeKind::kCast || !is_half_like(n->src[0]->dtype) || is_half_like(n->dtype) ||
         !has_work_groups(n->device->hal().arch()))
       return nullptr;
-    const Node* s = n->src[0].get();
-    while (is_bijective(*s) && !is_elementwise(*s) && !s->is_realized() && !is_stored(s))
-      s = s->src[0].get();
+    const Node* s = moved_source(n->src[0].get());
     return is_elementwise(*s) && !s->is_realized() && !fused_.contains(s) ? s : nullptr;
+  }
+
+  /// Where others use what a reduction gives, and `n` is one cheap step behind it on the way into
+  /// the next reduction (the square of a sum of residuals): what is stored in its place, for all of
+  /// them. Else nullptr.
+  const Node* shared_source(const Node* n) const {
+    // Sums of a CPU may round their products or not: which one is stored decides that.
+    if (n->kind != NodeKind::kAlu || !has_work_groups(n->device->hal().arch())) return nullptr;
+    if (facts_.at(n).users.size() != 1 || facts_.at(n).users[0]->kind != NodeKind::kReduce)
+      return nullptr;
+    const Node* source = n->src[0].get();
+    const bool is_one = std::ranges::all_of(
+        n->src, [&](const NodePtr& s) { return s.get() == source || s->kind == NodeKind::kConst; });
+    if (!is_one || own_cost(*n) > kMaxRepeatedCost || source->is_realized() ||
+        fused_.contains(source) || (!is_elementwise(*source) && source->kind != NodeKind::kReduce))
+      return nullptr;
+    const Facts& f = facts_.at(source);
+    return f.has_reduce && f.users.size() > 1 ? source : nullptr;
+  }
+
+  /// What is moved, padding included.
+  const Node* moved_source(const Node* s) const {
+    while (((is_bijective(*s) && !is_elementwise(*s)) || s->kind == NodeKind::kPad) &&
+           !s->is_realized() && !is_stored(s))
+      s = s->src[0].get();
+    return s;
+  }
+
+  /// Numbers of 8 or 16 bits from memory, padded and widened: matrix instructions take them as they
+  /// are, and zeros around them cost nothing on the way to shared memory. Stored they would be
+  /// wider than before.
+  bool is_padded_read(const Node* n) const {
+    if (n->kind != NodeKind::kCast || !has_work_groups(n->device->hal().arch())) return false;
+    const Node* s = moved_source(n->src[0].get());
+    return item_size(s->dtype) <= 2 && item_size(s->dtype) < item_size(n->dtype) &&
+           (s->is_realized() || is_stored(s));
   }
 
   const FactsMap& facts_;
@@ -285,11 +325,43 @@ class Planner {
     NodeSet results;
     return find_attention(
         plan_.order, view, [this](const Node* n) { return facts_[n].has_reduce; },
-        [&](std::span<const Node* const> nodes, const Node* result) {
-          if (!is_one_kernel(nodes, result, results)) return false;
+        [&](std::vector<const Node*>* nodes, const Node* result) {
+          const std::vector<const Node*> all = with_operands(*nodes, result);
+          if (all.size() > nodes->size() && has_kernel(all, result, results, true))
+            *nodes = all;
+          else if (!has_kernel(*nodes, result, results, false))
+            return false;
           results.insert(result);
           return true;
         });
+  }
+
+  /// `nodes`, and what is computed for them alone without a reduction. Decoding reads every key and
+  /// value once, and queries of few heads: a rotation or a look-up in a page table on the way is
+  /// cheaper than what it gives in memory.
+  std::vector<const Node*> with_operands(std::span<const Node* const> nodes, const Node* result) {
+    std::vector<const Node*> all(nodes.begin(), nodes.end());
+    NodeSet inside(nodes.begin(), nodes.end());
+    inside.insert(result);
+    bool has_product = false;  // of queries and keys; no other reduction is computed there
+    for (size_t i = facts_[result].position; i-- > 0;) {
+      const Node* n = plan_.order[i].get();
+      const Facts& f = facts_[n];
+      const bool is_inside =
+          std::ranges::all_of(f.users, [&](const Node* user) { return inside.contains(user); });
+      const bool is_computed = is_bijective(*n) || n->kind == NodeKind::kExpand ||
+                               n->kind == NodeKind::kShrink || n->kind == NodeKind::kPad ||
+                               n->kind == NodeKind::kGather || n->kind == NodeKind::kIota ||
+                               n->kind == NodeKind::kConst || n->kind == NodeKind::kVarValue;
+      const bool is_product = n->kind == NodeKind::kReduce && !has_product;
+      if (f.users.empty() || !is_inside || is_stored(n) || inside.contains(n) ||
+          (!is_product && (!is_computed || (f.has_reduce && has_product))))
+        continue;
+      has_product |= is_product;
+      inside.insert(n);
+      all.push_back(n);
+    }
+    return all;
   }
 
   /// Whether the device's compiler makes one kernel of `result` with `nodes` inside. What that
@@ -297,8 +369,9 @@ class Planner {
   /// kernel alone often enough to be stored or cheap enough not to be. Only an operand of as many
   /// elements as there are scores may be stored for another user's sake later, and is then read
   /// where it would have been computed. `results`: of attention, stored too.
-  bool is_one_kernel(std::span<const Node* const> nodes, const Node* result,
-                     const NodeSet& results) {
+  /// `is_decoding`: only as decode attention, which reads operands where they are.
+  bool has_kernel(std::span<const Node* const> nodes, const Node* result, const NodeSet& results,
+                  bool is_decoding) {
     FusedNodes fused;
     for (const Node* n : nodes) fused[n] = result;
     NodeSet stored = results;
@@ -316,8 +389,10 @@ class Planner {
         if (!s->is_realized()) next.push(facts_[s.get()].position);
     }
     const auto kernel = lower(*result, nullptr, [&](const Node* n) { return rules.is_stored(n); });
-    return kernel && compiler::would_fuse(kernel->ir, result->device->hal().arch(),
-                                          result->device->renderer());
+    const hal::Arch& arch = result->device->hal().arch();
+    const std::string_view renderer = result->device->renderer();
+    return kernel && ((!is_decoding && compiler::would_fuse(kernel->ir, arch, renderer)) ||
+                      compiler::split_attention(kernel->ir, arch, renderer));
   }
 
   /// Whether what a reduction gives is stored before `user` reads it, other than element for

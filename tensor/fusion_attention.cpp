@@ -7,7 +7,7 @@ namespace bm {
 namespace {
 
 constexpr size_t kMaxSteps = 128;
-/// Two rows of scores for a few queries at once stay within the private cache.
+/// Two rows of scores for a few queries at once stay within L2.
 constexpr uint64_t kCacheShare = 32;
 
 bool is_elementwise(const Node& n) {
@@ -148,8 +148,7 @@ bool is_worth(const Node& max) {
   const Shape& shape = max.src[0]->shape;
   const auto axis = static_cast<size_t>(max.ints[0]);
   const SymInt& positions = shape[axis];
-  if (!is_cpu(arch))
-    return axis > 0 && shape[axis - 1].max() > kFewQueries && max.dtype == DType::kF32;
+  if (!is_cpu(arch)) return axis > 0 && max.dtype == DType::kF32;
   if (axis > 0 && shape[axis - 1].max() > kFewQueries)
     return max.dtype == DType::kF32 || max.dtype == DType::kF64;
   const auto bytes = static_cast<uint64_t>(positions.max() * item_size(max.dtype));
@@ -169,10 +168,10 @@ FusedNodes find_attention(std::span<const NodePtr> order, const FusionView& view
         !is_expensive(scores))
       continue;
     Search search(view, scores, n->ints[0]);
-    const std::vector<const Node*> found = search.run();
+    std::vector<const Node*> found = search.run();
     if (found.empty()) continue;
     const bool keeps_rows = is_cpu(n->device->hal().arch());
-    if (!keeps_rows && !is_one_kernel(found, search.result())) continue;
+    if (!keeps_rows && !is_one_kernel(&found, search.result())) continue;
     for (const Node* k : found) fused[k] = search.result();
   }
   return fused;

@@ -15,8 +15,9 @@ namespace bm {
 /// Nodes that stay in the kernel of another one, which must get storage.
 using FusedNodes = std::unordered_map<const Node*, const Node*>;
 
-/// Whether the device's compiler makes one kernel of `result` in which `nodes` stay.
-using KernelQuestion = std::function<bool(std::span<const Node* const> nodes, const Node* result)>;
+/// Whether the device's compiler makes one kernel of `result` in which `nodes` stay. Adds to them
+/// what else stays there: operands that are computed where they are read.
+using KernelQuestion = std::function<bool(std::vector<const Node*>* nodes, const Node* result)>;
 
 /// Looks for rows of scores in `order` (sources first) all of whose uses meet in one sum along the
 /// row, as those of softmax(f(q·k))·v do. Only how values move is looked at here: what is computed

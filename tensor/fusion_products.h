@@ -1,5 +1,5 @@
 #pragma once
-// Products of matrices among the reductions of a graph: a kernel of a GPU holds one at most, since
+// GEMM among the reductions of a graph: a kernel of a GPU holds one at most, since
 // its tiles and matrix instructions are made for one.
 
 #include <functional>

@@ -8,7 +8,7 @@ namespace {
 
 /// Nodes looked at before giving up.
 constexpr size_t kMaxSteps = 256;
-/// A row is read once per pass: two arrays of it fit half of the private cache.
+/// A row is read once per pass: two arrays of it fit half of L2.
 constexpr uint64_t kArrays = 2, kCacheShare = 2;
 /// Rows up to this many elements are not worth a second processor.
 constexpr int64_t kShortRow = 1 << 16, kShortRowOfGroup = 1 << 13;

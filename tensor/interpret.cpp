@@ -183,7 +183,7 @@ Status run_scan(const Work& w) {
   return {};
 }
 
-Status run_least(const Work& w) {
+Status run_top_k(const Work& w) {
   const auto axis = static_cast<size_t>(w.node.ints[0]);
   Index lines = w.layout.sizes;
   const int64_t count = std::exchange(lines[axis], std::min<int64_t>(lines[axis], 1));
@@ -308,7 +308,7 @@ Row row_of(const Node& node) {
     case NodeKind::kBitcast: return {1, run_same_bytes};
     case NodeKind::kReduce: return {1, run_reduce};
     case NodeKind::kScan: return {1, run_scan};
-    case NodeKind::kLeast: return {1, run_least};
+    case NodeKind::kTopK: return {1, run_top_k};
     case NodeKind::kReshape: return {1, run_reshape};
     case NodeKind::kPermute: return {1, run_permute};
     case NodeKind::kExpand: return {1, run_expand};

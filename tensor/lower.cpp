@@ -62,6 +62,33 @@ class Lowering {
     return std::move(out_);
   }
 
+  /// Loops of `root` over segments, and one of `length` inside them.
+  Result<LoweredKernel> run_segments(std::span<const Node* const> roots, int64_t length) {
+    for (const Node* n : roots) out_.ir.params[static_cast<size_t>(param_of(n))].is_written = true;
+    row_step_ = length;
+    const Index outer = loop_index();
+    const ir::Node* inner = loop(length);
+    out_.ir.ranges.push_back(inner);
+    Index all = outer;
+    all.push_back(inner);
+    Shape shape = root_.shape;
+    shape.emplace_back(length);
+    for (const Node* n : roots) {
+      const bool is_element = max_elements(n->shape) == max_elements(shape);
+      BM_TRY(reshape_groups(n->shape, is_element ? shape : root_.shape));
+      const Index index = is_element ? reshape_index(shape, n->shape, all)
+                                     : reshape_index(root_.shape, n->shape, outer);
+      const ir::Node* gate = is_element ? nullptr : g_->less(inner, g_->index(1));
+      const ir::Node* value = emit_here(*n, index, nullptr);
+      const ir::Node* at = flatten(index, strides_of(n->shape));
+      out_.ir.stores.push_back({param_of(n), at, value, gate});
+    }
+    out_.ir.name = name(false) + fmt::format("x{}_{}", length, roots.size());
+    if (has_reduce_) compiler::unify_ranges(&out_.ir);
+    BM_TRY(ir::verify(out_.ir));
+    return std::move(out_);
+  }
+
  private:
   const Node& root_;
   const Node* target_;
@@ -71,7 +98,8 @@ class Lowering {
   std::unordered_map<MemoKey, const ir::Node*, MemoHash> memo_;
   std::vector<const ir::Node*> loads_of_destination_;
   bool has_reduce_ = false;
-  char kind_ = 'E';  // first letter of the kernel's name
+  int64_t row_step_ = 0;  // longer loops of reductions are two, the inner one of so many iterations
+  char kind_ = 'E';       // first letter of the kernel's name
   std::string reduce_dims_;
 
   // --- arguments ---------------------------------------------------------------------------
@@ -235,7 +263,7 @@ class Lowering {
       case NodeKind::kContiguous: return emit(*n.src[0], index, gate);
       case NodeKind::kReduce: return emit_reduce(n, index, gate);
       case NodeKind::kScan: return emit_scan(n, index, gate);
-      case NodeKind::kLeast: return emit_least(n, index, gate);
+      case NodeKind::kTopK: return emit_top_k(n, index, gate);
       case NodeKind::kGather: return emit_gather(n, index, gate);
       case NodeKind::kPad: {
         const ir::Node* inside = nullptr;
@@ -277,7 +305,16 @@ class Lowering {
       if (n.src[0]->shape[i].max() ==
           0)  // nothing to reduce: the identity (max and min are refused earlier)
         return g_->constant(n.dtype, n.reduce_op == ir::ReduceOp::kProd ? 1 : 0);
-      inner[i] = loop(n.src[0]->shape[i]);
+      const SymInt& extent = n.src[0]->shape[i];
+      if (row_step_ > 0 && extent.is_const() && extent.constant() > row_step_ &&
+          extent.constant() % row_step_ == 0) {
+        // Then they are the loops over segments and elements.
+        ranges.push_back(loop(extent.constant() / row_step_));
+        ranges.push_back(loop(row_step_));
+        inner[i] = g_->add(g_->mul(ranges[ranges.size() - 2], row_step_), ranges.back());
+        continue;
+      }
+      inner[i] = loop(extent);
       if (inner[i]->is_const()) continue;
       ranges.push_back(inner[i]);
       reduce_dims_ += fmt::format("_{}", n.src[0]->shape[i].max());
@@ -292,12 +329,12 @@ class Lowering {
     return g_->scan(n.reduce_op, value, index[static_cast<size_t>(n.ints[0])]);
   }
 
-  const ir::Node* emit_least(const Node& n, const Index& index, const ir::Node* gate) {
+  const ir::Node* emit_top_k(const Node& n, const Index& index, const ir::Node* gate) {
     kind_ = 'o';
     const auto axis = static_cast<size_t>(n.ints[0]);
     Index inner = index;
     inner[axis] = loop(n.src[0]->shape[axis]);
-    return g_->least(emit(*n.src[0], inner, gate), inner[axis], index[axis]);
+    return g_->top_k(emit(*n.src[0], inner, gate), inner[axis], index[axis]);
   }
 
   const ir::Node* emit_gather(const Node& n, const Index& index, const ir::Node* gate) {
@@ -339,13 +376,19 @@ Result<LoweredKernel> lower(const Node& root, const Node* target,
       for (const ir::Store& s : lowered->ir.stores) roots.insert(roots.end(), {s.index, s.value});
       const auto nodes = ir::topological(roots);
       const bool is_free = std::none_of(nodes.begin(), nodes.end(), [](const ir::Node* n) {
-        return n->op == ir::Op::kReduce || n->op == ir::Op::kScan || n->op == ir::Op::kLeast ||
+        return n->op == ir::Op::kReduce || n->op == ir::Op::kScan || n->op == ir::Op::kTopK ||
                (n->dtype == DType::kI64 && (n->op == ir::Op::kDiv || n->op == ir::Op::kMod));
       });
       if (is_free) return lowered;
     }
   }
   return Lowering(root, target, is_stored).run(false);
+}
+
+Result<LoweredKernel> lower_segments(std::span<const Node* const> roots, const Node& segments,
+                                     int64_t length,
+                                     const std::function<bool(const Node*)>& is_stored) {
+  return Lowering(segments, nullptr, is_stored).run_segments(roots, length);
 }
 
 }  // namespace bm

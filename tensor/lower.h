@@ -3,6 +3,7 @@
 // index arithmetic here.
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "compiler/ir/kernel.h"
@@ -26,5 +27,13 @@ struct LoweredKernel {
 /// Errors: kInternal when the result does not verify.
 Result<LoweredKernel> lower(const Node& root, const Node* target,
                             const std::function<bool(const Node*)>& is_stored);
+
+/// Several results in one kernel: `roots` have as many elements as there are segments, or `length`
+/// times as many, and none of them is a source that is_stored() names. Segments are numbered as the
+/// elements of `segments`, one of the roots. Errors: as above; kUnsupported where shapes differ in
+/// another way.
+Result<LoweredKernel> lower_segments(std::span<const Node* const> roots, const Node& segments,
+                                     int64_t length,
+                                     const std::function<bool(const Node*)>& is_stored);
 
 }  // namespace bm

@@ -23,7 +23,7 @@ enum class NodeKind : uint8_t {
   kBitcast,   ///< to `dtype` of equal size
   kReduce,    ///< `reduce_op` over axes `ints` (sorted); reduced axes stay with size 1
   kScan,      ///< `reduce_op` of the elements so far along axis ints[0]
-  kLeast,     ///< int64: the shape[ints[0]] smallest elements along axis ints[0], in order
+  kTopK,      ///< int64: the shape[ints[0]] smallest elements along axis ints[0], in order
   kReshape,
   kPermute,     ///< ints[i] = source axis of axis i
   kExpand,      ///< axes of size 1 grow

@@ -145,7 +145,7 @@ Labels implied_output(const std::vector<Operand>& operands, int64_t ellipsis) {
 }  // namespace
 
 // Operands are multiplied from left to right; an axis is summed as soon as no later operand and
-// not the result names it, so that chains stay matrix products.
+// not the result names it, so that chains stay GEMM.
 Tensor Tensor::einsum(std::string_view formula, std::span<const Tensor> operands) {
   const Formula f = split_formula(formula);
   if (f.inputs.size() != operands.size())

@@ -99,7 +99,7 @@ Tensor sorted_packed(const Tensor& packed) {
         .squeeze(-1)
         .contiguous();
   }
-  if (n <= kDigitLimit && !ops::has_groups(packed)) return least_raw(packed, -1, n).contiguous();
+  if (n <= kDigitLimit && !ops::has_groups(packed)) return top_k_raw(packed, -1, n).contiguous();
   int64_t size = 1;
   while (size < n) size *= 2;
   std::vector<SymInt> room(static_cast<size_t>(2 * rank), SymInt(0));
@@ -139,7 +139,7 @@ void check_length(const Tensor& x, int64_t axis, std::string_view what) {
 
 /// The k smallest of different values: each is the least of those above the last one.
 Tensor smallest_packed(const Tensor& packed, int64_t k) {
-  if (!ops::has_groups(packed)) return least_raw(packed, -1, k);
+  if (!ops::has_groups(packed)) return top_k_raw(packed, -1, k);
   const Tensor p = packed.contiguous();
   std::vector<Tensor> found;
   Tensor last = reduce(ir::ReduceOp::kMin, p, {-1});

@@ -62,7 +62,7 @@ bool is_movement(NodeKind kind) {
     case NodeKind::kBitcast:
     case NodeKind::kReduce:
     case NodeKind::kScan:
-    case NodeKind::kLeast:
+    case NodeKind::kTopK:
     case NodeKind::kGather:
     case NodeKind::kContiguous:
     case NodeKind::kCopy: return false;
@@ -274,12 +274,12 @@ Tensor scan_raw(ir::ReduceOp op, const Tensor& a, int64_t axis) {
   return make(std::move(n));
 }
 
-Tensor least_raw(const Tensor& a, int64_t axis, int64_t count) {
+Tensor top_k_raw(const Tensor& a, int64_t axis, int64_t count) {
   if (a.dtype() != DType::kI64)
     raise(Code::kInvalidArgument, "the smallest elements of {} {}: only int64 is ordered",
           dtype_name(a.dtype()), to_string(a.shape()));
   Node n;
-  n.kind = NodeKind::kLeast;
+  n.kind = NodeKind::kTopK;
   n.dtype = a.dtype();
   n.device = &a.device();
   n.shape = a.shape();

@@ -15,7 +15,7 @@ Tensor reduce(ir::ReduceOp op, const Tensor& a, const Axes& axes);
 Tensor scan_raw(ir::ReduceOp op, const Tensor& a, int64_t axis);
 /// The `count` smallest elements of int64 `a` along `axis`, in order; INT64_MAX where there are
 /// fewer. Devices without work-groups.
-Tensor least_raw(const Tensor& a, int64_t axis, int64_t count);
+Tensor top_k_raw(const Tensor& a, int64_t axis, int64_t count);
 /// Constant of shape [].
 Tensor scalar_like(const Tensor& like, double value);
 Tensor constant(double value, DType dtype, runtime::Device& device);

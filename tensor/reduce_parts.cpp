@@ -27,8 +27,8 @@ constexpr int64_t kGroupColumns = 8;
 constexpr int64_t kContractionPart = 1 << 11, kFewProducts = 1 << 11;
 constexpr int64_t kLeastProducts = 512 * kContractionPart;
 
-/// Contractions of 16-bit numbers on devices with work-groups: a group has a tile of at least so
-/// many results, and K is long enough to be worth a second kernel.
+/// Contractions of float32 and 16-bit elements on devices with work-groups: a group has a tile of at
+/// least so many results, and K is long enough to be worth a second kernel.
 constexpr int64_t kGroupTile = 64 * 64, kLongContraction = 1 << 13, kLeastContractionPart = 1024;
 /// Parts begin at such a multiple: matrix instructions read 16 bytes at a time.
 constexpr int64_t kPartStep = 64;
@@ -83,8 +83,8 @@ bool is_contraction(const Tensor& a, int64_t k) {
          !has_exponential(*n.src[1]);
 }
 
-/// Whether both factors are 16-bit numbers before they are widened.
-bool has_half_factors(const Tensor& a) {
+/// Whether both factors are float32, or 16-bit elements before they are widened.
+bool has_float_factors(const Tensor& a) {
   const auto is_half = [](const NodePtr& factor) {
     const Node* n = factor.get();
     while (n->kind == NodeKind::kExpand || n->kind == NodeKind::kReshape ||
@@ -92,7 +92,7 @@ bool has_half_factors(const Tensor& a) {
       n = n->src[0].get();
     return n->kind == NodeKind::kCast && is_half_like(n->src[0]->dtype);
   };
-  return is_half(a.node()->src[0]) && is_half(a.node()->src[1]);
+  return a.dtype() == DType::kF32 || (is_half(a.node()->src[0]) && is_half(a.node()->src[1]));
 }
 
 /// Split-K over groups: as many parts as give every compute unit a tile. One kernel cannot: its
@@ -101,7 +101,7 @@ std::optional<Parts> group_contraction(const Tensor& a, int64_t kept, int64_t re
   const int64_t units = a.device().hal().arch().units;
   const int64_t tiles = (kept + kGroupTile - 1) / kGroupTile;
   if (kept < kGroupTile || reduced < kLongContraction || tiles * 2 > units ||
-      !is_contraction(a, p.axis) || !has_half_factors(a))
+      !is_contraction(a, p.axis) || !has_float_factors(a))
     return std::nullopt;
   const int64_t count = std::min(units / tiles, reduced / kLeastContractionPart);
   const int64_t wanted = (reduced / count + kPartStep - 1) / kPartStep * kPartStep;

@@ -9,7 +9,7 @@
 namespace bm {
 namespace {
 
-/// As of matrix products in fusion_products.cpp.
+/// As of GEMM in fusion_products.cpp.
 constexpr int64_t kLeastRows = 8;
 constexpr double kMostF16 = 65504;
 

@@ -6,10 +6,12 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "compiler/compile.h"
 #include "tensor/assign_host.h"
 #include "tensor/capture_scope.h"
 #include "tensor/exception.h"
 #include "tensor/fusion.h"
+#include "tensor/fusion_segments.h"
 #include "tensor/interpret.h"
 #include "tensor/lower.h"
 #include "tensor/primitives.h"
@@ -88,8 +90,16 @@ class Builder {
   void build(std::span<const NodePtr> roots, const Node* assigned, const NodePtr& target) {
     const FusionPlan plan = plan_inside(roots);
     const auto is_stored = [&](const Node* n) { return plan.stored.count(n) != 0; };
+    const std::vector<SegmentGroup> groups = find_segment_groups(plan, assigned);
+    std::unordered_map<const Node*, const SegmentGroup*> group_of;
+    for (const SegmentGroup& g : groups)
+      for (const NodePtr& n : g.nodes) group_of[n.get()] = &g;
     for (const NodePtr& n : plan.order) {
       if (!is_stored(n.get())) continue;
+      if (const auto group = group_of.find(n.get()); group != group_of.end()) {
+        if (group->second->nodes.back() == n) build_segments(*group->second, is_stored);
+        continue;
+      }
       if (n.get() == assigned)
         build_assign(n, target, is_stored);
       else
@@ -113,11 +123,13 @@ class Builder {
     }
     made_.clear();
     storage_.clear();
+    workspaces_.clear();
   }
 
  private:
   std::vector<std::pair<NodePtr, runtime::Buffer>> made_;
   std::unordered_map<const Node*, runtime::Buffer> storage_;
+  std::vector<NodePtr> workspaces_;  ///< until their calls are made
 
   const runtime::Buffer& buffer_of(const Node* n) {
     if (!n->is_realized()) return storage_.at(n);
@@ -151,6 +163,20 @@ class Builder {
     build_kernel(unwrap(lower(*n, nullptr, is_stored)), *n->device);
   }
 
+  void build_segments(const SegmentGroup& group,
+                      const std::function<bool(const Node*)>& is_stored) {
+    std::vector<const Node*> roots;
+    for (const NodePtr& n : group.nodes) {
+      make_storage(n);
+      roots.push_back(n.get());
+    }
+    const auto is_read = [&](const Node* n) {
+      return is_stored(n) && std::ranges::find(roots, n) == roots.end();
+    };
+    build_kernel(unwrap(lower_segments(roots, *group.segments, group.length, is_read)),
+                 *group.segments->device);
+  }
+
   void build_assign(const NodePtr& n, const NodePtr& target,
                     const std::function<bool(const Node*)>& is_stored) {
     if (max_elements(n->shape) == 0) return;
@@ -177,7 +203,29 @@ class Builder {
                  *n->device);
   }
 
+  /// Decode attention is two kernels with a workspace between them.
   void build_kernel(LoweredKernel lowered, runtime::Device& device) {
+    auto split = compiler::split_attention(lowered.ir, device.hal().arch(), device.renderer());
+    if (!split) return add_kernel(std::move(lowered), device);
+    auto between = std::make_shared<Node>();
+    between->kind = NodeKind::kBuffer;
+    between->dtype = DType::kF32;
+    between->device = &device;
+    between->shape = {split->elements};
+    runtime::Buffer buffer = unwrap(runtime::allocate(device, {.size = bytes_of(*between)}));
+    if (CaptureScope* capture = CaptureScope::current()) capture->add_storage(buffer.storage);
+    between->buffer = std::move(buffer);
+    LoweredKernel merge{.ir = std::move(split->merge),
+                        .params = {lowered.params[0], between.get()},
+                        .vars = lowered.vars};
+    lowered.params[0] = between.get();
+    lowered.ir = std::move(split->parts);
+    workspaces_.push_back(std::move(between));
+    add_kernel(std::move(lowered), device);
+    add_kernel(std::move(merge), device);
+  }
+
+  void add_kernel(LoweredKernel lowered, runtime::Device& device) {
     runtime::KernelCall kernel;
     kernel.device = &device;
     std::vector<int64_t> values;
@@ -258,7 +306,7 @@ class Builder {
       case NodeKind::kConst: return "const";
       case NodeKind::kReduce: return "reduce";
       case NodeKind::kScan: return "scan";
-      case NodeKind::kLeast: return "least";
+      case NodeKind::kTopK: return "top_k";
       case NodeKind::kGather: return "gather";
       case NodeKind::kCast: return "cast";
       default: return "move";

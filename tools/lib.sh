@@ -21,7 +21,7 @@ bm_packages() {
   local scope=$1 name kind
   while read -r name kind; do
     case $name in '' | '#'*) continue ;; esac
-    if [[ $scope == test || $kind != test ]]; then
+    if [[ -z $kind || $kind == "$scope" ]]; then
       echo "$name"
     fi
   done <"$bm_root/tools/packages.txt"

@@ -31,7 +31,7 @@ class CostModel {
   double output_cost(const LaneChoice& choice, ReducePlans* plans);
   /// Widest lanes for a loop of `extent`, and its cost weighted with the iterations left over.
   LaneChoice best_lanes(const ir::Node* range, double* cost, ReducePlans* plans);
-  /// Trips of a loop; symbolic ones at half of the largest value.
+  /// Trip count of a loop; symbolic ones at half of the largest value.
   static double trip_count(const ir::Node* range);
   /// Iterations of all output loops.
   static double iterations(const ir::KernelIr& kernel);

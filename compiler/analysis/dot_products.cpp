@@ -66,7 +66,7 @@ bool InnerDot::has_aligned_words() const {
          std::ranges::all_of(right_loads, is_aligned);
 }
 
-bool InnerDot::has_neighbours(const Node* range, int64_t count) const {
+bool InnerDot::has_contiguous(const Node* range, int64_t count) const {
   Strides near(range, count);
   const auto are_all = [&](const std::vector<const Node*>& loads, int64_t stride) {
     return std::ranges::all_of(

@@ -18,7 +18,7 @@ struct InnerDot {
   bool has_aligned_words() const;
   /// Whether `count` consecutive iterations of an output loop, from a multiple of it on, have
   /// contiguous words of one factor and share those of the other.
-  bool has_neighbours(const ir::Node* range, int64_t count) const;
+  bool has_contiguous(const ir::Node* range, int64_t count) const;
 };
 
 /// Int8 dot product: a short sum over products of uint8 and int8 elements, or of int8 where

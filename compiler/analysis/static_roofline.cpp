@@ -94,6 +94,8 @@ class Counter {
       case ValueOp::kFragment:
       case ValueOp::kShuffle:
       case ValueOp::kPackHalf2:
+      case ValueOp::kExp2:
+      case ValueOp::kRoundTf32:
       case ValueOp::kLdexp: return 1;
       case ValueOp::kDot: return static_cast<double>(v.type.lanes);
       case ValueOp::kConvert: return 0.5 * static_cast<double>(v.type.lanes);
@@ -120,7 +122,7 @@ class Counter {
     }
   }
 
-  double trips(const Stmt& s) {
+  double iterations(const Stmt& s) {
     if (s.loop == LoopKind::kGroup || s.loop == LoopKind::kGrid) return 1;
     const auto begin = value(s.begin), end = value(s.end);
     if (s.loop == LoopKind::kItem) {
@@ -147,7 +149,7 @@ class Counter {
         return slots(slots_of(v));
       }
       case StmtKind::kLoop: {
-        const double count = std::max(trips(s), 0.0);
+        const double count = std::max(iterations(s), 0.0);
         const auto begin = value(s.begin), end = value(s.end);
         if (s.value != kNone && begin)
           known_[s.value] = end && *end > *begin ? *begin + (*end - *begin) / 2 : *begin;
@@ -163,7 +165,9 @@ class Counter {
       }
       case StmtKind::kStore:
       case StmtKind::kLocalStore: return slots(1);
-      case StmtKind::kCopy: return slots(s.copy == CopyKind::kAsync ? 1 : 2);
+      case StmtKind::kCopy:
+        if (s.copy == CopyKind::kRoundTf32) return slots(2.0 + static_cast<double>(s.step) / 4);
+        return slots(s.copy == CopyKind::kAsync ? 1 : 2);
       case StmtKind::kMma:
       case StmtKind::kWarpgroupMma: return mma(s, times);
       case StmtKind::kBarrier:

@@ -148,7 +148,7 @@ class Evaluator {
       }
       case Op::kReduce:
       case Op::kScan: return reduce(n);
-      case Op::kLeast: return least(n);
+      case Op::kTopK: return top_k(n);
       default: {
         std::array<Scalar, 3> args{};
         for (size_t i = 0; i < n->src.size(); ++i) args[i] = eval(n->src[i]);
@@ -201,7 +201,7 @@ class Evaluator {
     acc = ir::fold(kOps[static_cast<size_t>(n->imm)], acc.dtype, std::array{acc, v});
   }
 
-  Scalar least(const Node* n) {
+  Scalar top_k(const Node* n) {
     const auto number = static_cast<size_t>(eval(n->src[2]).i);
     const int64_t extent = eval(n->src[1]->src[0]).i;
     std::vector<int64_t> all;

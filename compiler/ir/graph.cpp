@@ -135,10 +135,10 @@ const Node* Graph::scan(ReduceOp op, const Node* value, const Node* range) {
   return make(Op::kScan, value->dtype, static_cast<int64_t>(op), src);
 }
 
-const Node* Graph::least(const Node* value, const Node* range, const Node* number) {
+const Node* Graph::top_k(const Node* value, const Node* range, const Node* number) {
   if (range->is_const()) return select(binary(Op::kEq, number, index(0)), value, index(INT64_MAX));
   const Node* src[] = {value, range, number};
-  return make(Op::kLeast, DType::kI64, 0, src);
+  return make(Op::kTopK, DType::kI64, 0, src);
 }
 
 const Node* Graph::both(const Node* a, const Node* b) {
@@ -231,7 +231,7 @@ const Node* Graph::remake(const Node& n, std::span<const Node* const> s) {
       return load(static_cast<int>(n.imm), n.dtype, s[0], s.size() > 1 ? s[1] : nullptr);
     case Op::kReduce: return reduce(n.reduce_op(), s[0], s.subspan(1));
     case Op::kScan: return scan(n.reduce_op(), s[0], s[1]);
-    case Op::kLeast: return least(s[0], s[1], s[2]);
+    case Op::kTopK: return top_k(s[0], s[1], s[2]);
     case Op::kCast: return cast(s[0], n.dtype);
     case Op::kBitcast: return bitcast(s[0], n.dtype);
     case Op::kNeg:

@@ -107,7 +107,7 @@ Status check_node(const KernelIr& k, const Node* n) {
     case Op::kScan:
       if (arity != 2 || !contains(k.ranges, n->src[1])) return bad("scan along no output loop");
       return n->src[0]->dtype == n->dtype ? Status{} : bad("scan changes the dtype");
-    case Op::kLeast:
+    case Op::kTopK:
       if (arity != 3 || n->src[1]->op != Op::kRange || contains(k.ranges, n->src[1]))
         return bad("malformed order");
       return n->src[0]->dtype == DType::kI64 && n->src[2]->dtype == DType::kI64
@@ -144,15 +144,15 @@ Status verify(const KernelIr& k) {
   const Node* scanned = nullptr;
   bool has_order = false;
   for (const Node* n : order) {
-    if (n->op != Op::kReduce && n->op != Op::kScan && n->op != Op::kLeast) continue;
+    if (n->op != Op::kReduce && n->op != Op::kScan && n->op != Op::kTopK) continue;
     if (n->op == Op::kScan && (has_order || (scanned && scanned != n->src[1])))
       return fail(Code::kInternal, "kernel {}: a scan beside one along another loop, or an order",
                   k.name);
     if (n->op == Op::kScan) scanned = n->src[1];
-    if (n->op == Op::kLeast && (scanned || std::exchange(has_order, true)))
+    if (n->op == Op::kTopK && (scanned || std::exchange(has_order, true)))
       return fail(Code::kInternal, "kernel {}: an order beside another or a scan", k.name);
     for (const Node* inner : topological(n->src.first(1)))
-      if (inner->op == Op::kScan || inner->op == Op::kLeast)
+      if (inner->op == Op::kScan || inner->op == Op::kTopK)
         return fail(Code::kInternal, "kernel {}: {} inside {}", k.name, op_name(inner->op),
                     op_name(n->op));
   }
@@ -211,7 +211,7 @@ Cost estimate_cost(const KernelIr& k, std::span<const int64_t> vars) {
       const auto p = static_cast<size_t>(n->imm);
       const double touched = iterations(free[n->src[0]]);
       read[p] = std::max(read[p], std::min(touched, static_cast<double>(k.params[p].elements)));
-    } else if (n->op == Op::kReduce || n->op == Op::kScan || n->op == Op::kLeast) {
+    } else if (n->op == Op::kReduce || n->op == Op::kScan || n->op == Op::kTopK) {
       cost.flops += iterations(free[n->src[0]]);
     } else if (is_arithmetic(n)) {
       cost.flops += iterations(free[n]) * (n->op == Op::kFma ? 2 : 1);

@@ -8,7 +8,7 @@ namespace bm::ir {
 namespace {
 
 constexpr std::array<std::string_view, kNumOps> kNames = {
-    "const", "var",  "range", "load", "reduce", "scan",   "least", "neg",     "recip",
+    "const", "var",  "range", "load", "reduce", "scan",   "top_k", "neg",     "recip",
     "sqrt",  "exp2", "log2",  "sin",  "trunc",  "not",    "cast",  "bitcast", "add",
     "sub",   "mul",  "div",   "mod",  "max",    "min",    "and",   "or",      "xor",
     "shl",   "shr",  "lt",    "eq",   "ne",     "select", "fma"};

@@ -33,7 +33,7 @@ enum class Op : uint8_t {
   kScan,
   // Number src[2] (0, 1, …) of the values that int64 src[0] has over the kRange src[1], smallest
   // first; INT64_MAX where there are fewer.
-  kLeast,
+  kTopK,
   // Unary.
   kNeg,
   kRecip,
@@ -94,7 +94,7 @@ struct Node {
   /// Ranges that loop inside this node; its src[0] alone depends on them.
   std::span<const Node* const> bound() const {
     if (op == Op::kReduce) return src.subspan(1);
-    return op == Op::kLeast ? src.subspan(1, 1) : std::span<const Node* const>{};
+    return op == Op::kTopK ? src.subspan(1, 1) : std::span<const Node* const>{};
   }
 };
 
@@ -124,7 +124,7 @@ class Graph {
   const Node* load(int param, DType dtype, const Node* index, const Node* gate = nullptr);
   const Node* reduce(ReduceOp op, const Node* value, std::span<const Node* const> ranges);
   const Node* scan(ReduceOp op, const Node* value, const Node* range);
-  const Node* least(const Node* value, const Node* range, const Node* number);
+  const Node* top_k(const Node* value, const Node* range, const Node* number);
   const Node* unary(Op op, const Node* a);
   const Node* cast(const Node* a, DType dtype);
   const Node* bitcast(const Node* a, DType dtype);

@@ -114,7 +114,7 @@ bool is_well_formed(const KernelIr& k, const Node& n) {
     case Op::kLoad: return !s.empty() && s.size() <= 2 && is_index(n.imm, k.params.size());
     case Op::kReduce: return s.size() >= 2 && is_reduce_op;
     case Op::kScan: return s.size() == 2 && is_reduce_op;
-    case Op::kLeast:
+    case Op::kTopK:
       return s.size() == 3 && s[0]->dtype == DType::kI64 && s[2]->dtype == DType::kI64;
     case Op::kSelect:
       return s.size() == 3 && s[0]->dtype == DType::kBool && s[1]->dtype == s[2]->dtype;

@@ -58,6 +58,9 @@ void contract_mma(Builder& b, BlockId block, const MatrixInfo& info, std::span<c
           for (size_t row = 0; row < together; ++row)
             operands.push_back(left[together * i + row][h]);
         for (size_t h = w; h < w + each; ++h) operands.push_back(right[j][h]);
+        // The instruction would cut the low bits off: every sum would be too near to 0.
+        if (info.in == DType::kF32)
+          for (ValueId& word : operands) word = b.round_tf32(word);
         b.matrix(block, info, sums[i * right.size() + j], std::move(operands));
       }
 }
@@ -82,6 +85,25 @@ void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint3
       layouts[i] = {!t.is_k_major, static_cast<uint32_t>(t.panel)};
     }
     b.warpgroup_mma(block, info, first, sums, array, bytes, layouts);
+  }
+  b.pipe(block, PipeOp::kWgmmaCommit);
+}
+
+void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint32_t first,
+                        uint32_t sums, uint32_t array, std::span<const SlotWords> left,
+                        const TileOperand& right, bool is_new) {
+  b.pipe(block, PipeOp::kWgmmaFence);
+  for (size_t step = 0; step < left.size(); ++step) {
+    const SlotWords& rows = left[step];
+    const auto n = static_cast<int64_t>(step);
+    int64_t at = n * (LineFragments::kDepth / item_size(info.in)) * LineTile::kLine;
+    if (right.is_k_major)
+      at = n / LineFragments::kPerLine * right.panel +
+           n % LineFragments::kPerLine * LineFragments::kDepth;
+    b.warpgroup_mma(block, info, first, sums, array,
+                    {rows[0][0], rows[1][0], rows[0][1], rows[1][1]},
+                    b.add(right.base, b.index(right.offset + at)),
+                    {!right.is_k_major, static_cast<uint32_t>(right.panel)}, is_new && step == 0);
   }
   b.pipe(block, PipeOp::kWgmmaCommit);
 }

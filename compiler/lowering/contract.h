@@ -51,4 +51,11 @@ struct TileOperand {
 void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint32_t first,
                         uint32_t sums, uint32_t array, const std::array<TileOperand, 2>& tiles);
 
+/// The same where the left operand is in registers: `left`, by steps of K of 32 bytes, the rows of
+/// a sub-group as for contract_mma. `right`: as deep as there are steps. `is_new`: sums =
+/// left·right.
+void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint32_t first,
+                        uint32_t sums, uint32_t array, std::span<const SlotWords> left,
+                        const TileOperand& right, bool is_new);
+
 }  // namespace bm::compiler

@@ -47,7 +47,7 @@ Status Emitter::check() const {
   if (ranges_.size() > 64)
     return fail(Code::kUnsupported, "kernel {}: {} loops, at most 64", kernel_.name,
                 ranges_.size());
-  if (is_ordered_ && !schedule_.scan && !schedule_.least)
+  if (is_ordered_ && !schedule_.scan && !schedule_.top_k)
     return fail(Code::kUnsupported,
                 "kernel {}: scans and orders are for targets without work-groups", kernel_.name);
   return {};
@@ -76,12 +76,12 @@ void Emitter::analyse(std::vector<const Node*> roots) {
       reduces_.push_back(n);
       collect_loads(n);
       ++level;
-    } else if (n->op == Op::kLeast) {
+    } else if (n->op == Op::kTopK) {
       mask = (dependencies_[n->src[0]] & ~dependencies_[n->src[1]]) | dependencies_[n->src[2]];
     } else {
       for (const Node* s : n->src) mask |= dependencies_[s];
     }
-    is_ordered_ = is_ordered_ || n->op == Op::kScan || n->op == Op::kLeast;
+    is_ordered_ = is_ordered_ || n->op == Op::kScan || n->op == Op::kTopK;
     dependencies_[n] = mask;
     reduce_level_[n] = level;
   }

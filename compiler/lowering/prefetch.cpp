@@ -31,7 +31,7 @@ bool Prefetch::splits_row(const ReducePlan& plan, std::span<const Node* const> r
   const auto least = std::min<uint64_t>(t.page_bytes, t.l1_bytes / kPartsOfCache);
   // Stores into workspace between loads from parts a page apart would look like stores to the same
   // address: processors compare the lower bits.
-  for (const StagePlan& stage : schedule_.stages)
+  for (const RowCachePlan& stage : schedule_.row_caches)
     if (std::ranges::find(reduces, stage.producer) != reduces.end()) return false;
   for (const Node* reduce : reduces) {
     for (const Node* load : e_.body_loads(reduce))

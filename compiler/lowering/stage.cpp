@@ -1,5 +1,6 @@
 #include "compiler/lowering/stage.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace bm::compiler {
@@ -77,7 +78,7 @@ Index LineStage::own(const TileAxis& axis, const Index& share) const {
 }
 
 void LineStage::for_copies(const LineTile& t, ValueId at, const Env& env,
-                           const std::function<void(const LineCopy&)>& copy) const {
+                           const std::function<void(const LineCopy&)>& copy, bool is_there) const {
   const Index item(b_, b_.item());
   const Index piece = item & (LineTile::kPieces - 1);
   const Index line = item >> log2_of(LineTile::kPieces);
@@ -87,11 +88,16 @@ void LineStage::for_copies(const LineTile& t, ValueId at, const Env& env,
   Offsets inside(e_, own(t.along, share), t.along.block, t.along.end, false);
   Offsets lines(e_, own(t.across, line), t.across.block, t.across.end, false);
   for (int64_t panel = 0; panel < t.panels; ++panel) {
-    Offsets::Place along = inside.at(panel * t.per_line());
+    Offsets::Place along;
+    if (!is_there) along = inside.at(panel * t.per_line());
     const bool is_whole =
         t.along.first == kNone && (panel + 1) * t.per_line() <= t.along.loop->src[0]->imm;
     if (is_whole) along.exists = kNone;
     for (int64_t l = 0; l < t.lines; l += at_once_) {
+      if (is_there) {
+        copy({.to = Index(start + (panel * t.lines + l) * LineTile::kLine)});
+        continue;
+      }
       const Offsets::Place across = lines.at(l);
       LineCopy c{.param = static_cast<int>(t.load->imm), .gate = along.exists};
       if (across.exists != kNone)
@@ -99,6 +105,43 @@ void LineStage::for_copies(const LineTile& t, ValueId at, const Env& env,
       const Env outer = e_.bound(env, t.across.loop, across.binding);
       c.from = e_.emit(t.load->src[0], e_.bound(outer, t.along.loop, along.binding));
       c.to = Index(start + (panel * t.lines + l) * LineTile::kLine);
+      copy(c);
+    }
+  }
+}
+
+void LineStage::for_words(const LineTile& t, ValueId at, const Env& env,
+                          const std::function<void(const LineCopy&)>& copy, bool is_there) const {
+  constexpr int64_t kTile = LineTile::kPieces, kWord = 4, kWords = LineTile::kPiece / kWord;
+  const int64_t warps = at_once_ * LineTile::kPieces / (kTile * kWords);
+  const int64_t side_by_side = std::min(warps, LineTile::kPieces);
+  const Index item(b_, b_.item());
+  // Sub-groups have a piece each, then other lines.
+  const Index line =
+      (item & (kTile - 1)) + (item >> log2_of(kTile * kWords * side_by_side)) * kTile;
+  const Index word = (item >> log2_of(kTile)) & (kWords - 1);
+  const Index piece = (item >> log2_of(kTile * kWords)) & (side_by_side - 1);
+  const Index place = ((piece ^ (item & (kTile - 1))) * LineTile::kPiece) + word * kWord;
+  const Index start = Index(b_, at) + line * LineTile::kLine;
+  Offsets inside(e_, own(t.along, piece * kWords + word), t.along.block, t.along.end, false);
+  Offsets lines(e_, own(t.across, line), t.across.block, t.across.end, false);
+  for (int64_t p = 0; p < LineTile::kPieces; p += side_by_side) {
+    // Upper digits of the piece's number change the same way in all lines.
+    const Index own_place = start + (place ^ (p * LineTile::kPiece));
+    Offsets::Place along;
+    if (!is_there) along = inside.at(p * kWords);
+    for (int64_t l = 0; l < t.lines; l += kTile * (warps / side_by_side)) {
+      if (is_there) {
+        copy({.to = Index(own_place + l * LineTile::kLine)});
+        continue;
+      }
+      const Offsets::Place across = lines.at(l);
+      LineCopy c{.param = static_cast<int>(t.load->imm), .gate = along.exists};
+      if (across.exists != kNone)
+        c.gate = c.gate == kNone ? across.exists : b_.bit_and(c.gate, across.exists);
+      const Env outer = e_.bound(env, t.across.loop, across.binding);
+      c.from = e_.emit(t.load->src[0], e_.bound(outer, t.along.loop, along.binding));
+      c.to = Index(own_place + l * LineTile::kLine);
       copy(c);
     }
   }

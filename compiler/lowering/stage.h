@@ -91,7 +91,8 @@ struct LineTile {
   int64_t per_line() const { return kLine / item_size(load->dtype); }
 };
 
-/// 16 bytes on their way to shared memory; zeros where `gate` is false.
+/// 16 bytes, or a word, on their way to shared memory; zeros where `gate` is false. Without `from`
+/// and `gate`: where they are when they are there.
 struct LineCopy {
   int param = 0;
   ValueId from = kNone, to = kNone, gate = kNone;
@@ -122,7 +123,11 @@ class LineStage {
 
   /// This work-item's share of a tile that lies in shared memory from byte `at` on.
   void for_copies(const LineTile& t, ValueId at, const Env& env,
-                  const std::function<void(const LineCopy&)>& copy) const;
+                  const std::function<void(const LineCopy&)>& copy, bool is_there = false) const;
+  /// The same for a tile whose lines are not contiguous in memory, word by word: work-items copy
+  /// squares of eight lines by four words, so that both sides have whole sectors and all banks.
+  void for_words(const LineTile& t, ValueId at, const Env& env,
+                 const std::function<void(const LineCopy&)>& copy, bool is_there = false) const;
   void issue(BlockId block, CopyKind kind, const LineCopy& c) const {
     b_.copy(block, kind, c.param, c.from, array_, c.to, c.gate);
   }

@@ -58,7 +58,9 @@ class Builder {
   void barrier(BlockId block);
   /// See StmtKind::kCopy. `gate` kNone: always.
   void copy(BlockId block, CopyKind kind, int param, ValueId index, uint32_t array, ValueId byte,
-            ValueId gate);
+            ValueId gate, uint32_t bytes = 16);
+  /// CopyKind::kRoundTf32.
+  void round_tf32(BlockId block, uint32_t array, ValueId byte, uint32_t bytes);
   void pipe(BlockId block, PipeOp op, uint32_t count = 0);
   /// kWgmmaWait for all, after which `sums` registers from `first` on may be read.
   void wait_wgmma(BlockId block, uint32_t first, uint32_t sums);
@@ -67,6 +69,10 @@ class Builder {
   ValueId fragment(BlockId block, uint32_t array, ValueId byte, bool is_transposed);
   void warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register, uint32_t sums,
                      uint32_t array, std::array<ValueId, 2> bytes, std::array<TileLayout, 2> tiles);
+  /// The same where sub-groups have their rows of A as `words` of mma.sync. `is_new_sum`: see Stmt.
+  void warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register, uint32_t sums,
+                     uint32_t array, const std::array<ValueId, 4>& words, ValueId byte,
+                     const TileLayout& tile, bool is_new_sum);
   /// Contiguous elements, at an address that is a multiple of them all.
   void store_together(BlockId block, int param, ValueId index, std::vector<ValueId> values,
                       ValueId gate);
@@ -74,6 +80,10 @@ class Builder {
   ValueId shuffle(BlockId block, ValueId value, uint32_t with);
   /// Two float32 as one word of 16-bit floats, `low` in its lower half.
   ValueId pack_half2(ValueId low, ValueId high, DType dtype);
+  /// See ValueOp::kExp2.
+  ValueId fast_exp2(ValueId value);
+  /// See ValueOp::kRoundTf32.
+  ValueId round_tf32(ValueId word);
   void matrix(BlockId block, const MatrixInfo& info, uint32_t first_register,
               std::vector<ValueId> operands);
   /// Prefetches an element that may lie outside the param; never faults.

@@ -4,11 +4,20 @@
 namespace bm::compiler {
 
 void Builder::copy(BlockId block, CopyKind kind, int param, ValueId at, uint32_t array,
-                   ValueId byte, ValueId gate) {
-  Stmt s{.kind = StmtKind::kCopy, .value = byte, .begin = at, .end = gate, .target = array};
+                   ValueId byte, ValueId gate, uint32_t bytes) {
+  Stmt s{.kind = StmtKind::kCopy,
+         .value = byte,
+         .begin = at,
+         .end = gate,
+         .step = bytes,
+         .target = array};
   s.copy = kind;
   s.param = static_cast<uint32_t>(param);
   program_.blocks[block].stmts.push_back(std::move(s));
+}
+
+void Builder::round_tf32(BlockId block, uint32_t array, ValueId byte, uint32_t bytes) {
+  copy(block, CopyKind::kRoundTf32, 0, kNone, array, byte, kNone, bytes);
 }
 
 void Builder::pipe(BlockId block, PipeOp op, uint32_t count) {
@@ -50,12 +59,25 @@ ValueId Builder::shuffle(BlockId block, ValueId value, uint32_t with) {
                 block);
 }
 
+ValueId Builder::fast_exp2(ValueId value) {
+  return intern(
+      {.op = ValueOp::kExp2, .alu = Op::kConst, .type = type(value), .imm = 0, .args = {value}});
+}
+
 ValueId Builder::pack_half2(ValueId low, ValueId high, DType dtype) {
   return intern({.op = ValueOp::kPackHalf2,
                  .alu = Op::kConst,
                  .type = {DType::kU32, 1},
                  .imm = static_cast<int64_t>(dtype),
                  .args = {low, high}});
+}
+
+ValueId Builder::round_tf32(ValueId word) {
+  return intern({.op = ValueOp::kRoundTf32,
+                 .alu = Op::kConst,
+                 .type = {DType::kU32, 1},
+                 .imm = 0,
+                 .args = {word}});
 }
 
 void Builder::warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register,
@@ -67,6 +89,20 @@ void Builder::warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t firs
   s.local = array;
   s.tiles = tiles;
   s.operands = {bytes[0], bytes[1]};
+  program_.blocks[block].stmts.push_back(std::move(s));
+}
+
+void Builder::warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register,
+                            uint32_t sums, uint32_t array, const std::array<ValueId, 4>& words,
+                            ValueId byte, const TileLayout& tile, bool is_new_sum) {
+  Stmt s{.kind = StmtKind::kWarpgroupMma, .target = first_register};
+  s.matrix = info.in;
+  s.sums = sums;
+  s.is_new_sum = is_new_sum;
+  s.local = array;
+  s.tiles[1] = tile;
+  s.operands.assign(words.begin(), words.end());
+  s.operands.push_back(byte);
   program_.blocks[block].stmts.push_back(std::move(s));
 }
 

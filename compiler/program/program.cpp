@@ -30,6 +30,8 @@ std::string_view op_text(ValueOp op) {
     case ValueOp::kIsAligned: return "is_aligned";
     case ValueOp::kShuffle: return "shuffle";
     case ValueOp::kPackHalf2: return "pack_half2";
+    case ValueOp::kExp2: return "exp2";
+    case ValueOp::kRoundTf32: return "round_tf32";
     case ValueOp::kTable: return "table";
     case ValueOp::kItem: return "item";
     case ValueOp::kLocalLoad: return "local";
@@ -154,16 +156,27 @@ class Printer {
     __builtin_unreachable();
   }
 
+  static std::string warpgroup_mma(const Stmt& s) {
+    const auto tile = [&](size_t side) {
+      return fmt::format("[v{}]{}", side == 0 ? s.operands.front() : s.operands.back(),
+                         s.tiles[side].is_transposed ? " transposed" : "");
+    };
+    std::string left = tile(0);
+    if (s.operands.size() > 2)
+      left = fmt::format("v{}", fmt::join(s.operands.begin(), s.operands.end() - 1, " v"));
+    return fmt::format("matrix {} r{}…{} local {}{} {}", dtype_name(s.matrix), s.target,
+                       s.is_new_sum ? " new" : "", s.local, left, tile(1));
+  }
+
   static std::string beside(const Stmt& s) {
     if (s.kind == StmtKind::kPipe)
       return fmt::format("{}{}", name(s.pipe), s.step ? fmt::format(" but {}", s.step) : "");
-    if (s.kind == StmtKind::kWarpgroupMma)
-      return fmt::format("matrix {} r{}… local {}[v{}]{} [v{}]{}", dtype_name(s.matrix), s.target,
-                         s.local, s.operands[0], s.tiles[0].is_transposed ? " transposed" : "",
-                         s.operands[1], s.tiles[1].is_transposed ? " transposed" : "");
+    if (s.kind == StmtKind::kWarpgroupMma) return warpgroup_mma(s);
+    if (s.copy == CopyKind::kRoundTf32)
+      return fmt::format("round {} bytes to tf32: local {}[v{}]", s.step, s.target, s.value);
     constexpr std::array<std::string_view, 3> kHow = {"async", "words", "any words"};
-    return fmt::format("copy {} local {}[v{}] = p{}[v{}]{}", kHow[static_cast<size_t>(s.copy)],
-                       s.target, s.value, s.param, s.begin,
+    return fmt::format("copy {}{} local {}[v{}] = p{}[v{}]{}", kHow[static_cast<size_t>(s.copy)],
+                       s.step == 16 ? "" : " of 4 bytes", s.target, s.value, s.param, s.begin,
                        s.end == kNone ? "" : fmt::format(" if v{}", s.end));
   }
 

@@ -69,6 +69,9 @@ enum class ValueOp : uint8_t {
   kShuffle,  ///< args[0], 32 bits wide, of the lane whose id is this one's ^ imm in the sub-group;
              ///< all of them come here together
   kPackHalf2,  ///< word of two float32 rounded to the 16-bit floats of DType imm, args[0] low
+  kExp2,  ///< 2^args[0] of float32, at most 2^-22 of it away; 0 where that is subnormal; targets
+          ///< that have it: TargetInfo::has_exp2
+  kRoundTf32,  ///< word of a float32: its bits rounded to those that MMA of tf32 reads
   kRead,       ///< current content of register imm
   kCall,       ///< function imm of Program::functions on scalars
   kDot,  ///< args[0] plus, in every lane, the products of the elements in two words; imm = DotKind
@@ -89,11 +92,12 @@ struct Value {
   std::vector<ValueId> args;
 };
 
-/// How 16 bytes are copied from global to shared memory.
+/// How 16 bytes, or 4 of float32, are copied from global to shared memory.
 enum class CopyKind : uint8_t {
   kAsync,           ///< beside the work-item, until kWaitCopies
   kWords,           ///< through its registers
   kUnalignedWords,  ///< the same, from an address that is no multiple of 16
+  kRoundTf32,       ///< nothing is: float32 that is there is rounded to tf32, ties away from zero
 };
 
 /// Order of asynchronous copies and MMAs of a multistage pipeline. PTX ISA 9.0: cp.async,
@@ -121,12 +125,13 @@ enum class StmtKind : uint8_t {
   kLocalStore,
   kMma,   ///< MMA: accumulators from target on += product of the fragments `operands` of all
           ///< lanes of a sub-group, which arrive together; see MatrixInfo
-  kCopy,  ///< 16 bytes of param `param` from element `begin` to local array `target`, which holds
-          ///< bytes, from byte `value`; zeros where the gate `end` is false
+  kCopy,  ///< `step` bytes of param `param` from element `begin` to local array `target`, which
+          ///< holds bytes, from byte `value`; zeros where the gate `end` is false
   kPipe,  ///< see PipeOp
   kWarpgroupMma,  ///< wgmma: accumulators from target on += product of two tiles in shared memory,
                   ///< `operands` bytes from the start of array `local`; see TileLayout. A warpgroup
-                  ///< (four sub-groups) issues it together, asynchronously
+                  ///< (four sub-groups) issues it together, asynchronously. Five `operands`: A is
+                  ///< in registers, words as of kMma for mma.sync, then the byte of B's tile
   kBarrier,       ///< all work-items of a group arrive, and see each other's local stores so far
   kFault,         ///< reports Program::faults[target] at element `begin` and ends the process
 };
@@ -159,7 +164,7 @@ struct Stmt {
   /// kLoop: index < end, in kGroup and kItem loops kNone when that holds anyway; kStore: gate
   /// (bool, scalar or vector) or kNone
   ValueId end = kNone;
-  int64_t step = 1;  ///< kLoop; 1 in kGroup and kItem loops
+  int64_t step = 1;  ///< kLoop; 1 in kGroup and kItem loops; kCopy: bytes
   /// kItem: largest iteration count of a work-item, 0 if not known (then there is an end)
   int64_t trip_count = 0;
   uint32_t axis = 0;    ///< kGroup
@@ -172,6 +177,7 @@ struct Stmt {
   DType matrix = DType::kF16;            ///< kMma: of the operands
   bool has_signed_right = false;         ///< kMma of uint8: B is int8
   uint32_t sums = 4;                     ///< kMma: accumulators
+  bool is_new_sum = false;               ///< kWarpgroupMma: accumulators count as zeros before
   CopyKind copy = CopyKind::kAsync;      ///< kCopy
   PipeOp pipe = PipeOp::kCommitCopies;   ///< kPipe
   uint32_t param = 0;                    ///< kCopy

@@ -78,6 +78,15 @@ class Verifier {
                      is_half_like(static_cast<DType>(v.imm))
                  ? Status{}
                  : bad(id, "malformed word of two halves");
+    if (v.op == ValueOp::kExp2)
+      return v.args.size() == 1 && p_.type(v.args[0]) == one && v.type == one && p_.block != 0
+                 ? Status{}
+                 : bad(id, "malformed power of two");
+    if (v.op == ValueOp::kRoundTf32)
+      return v.args.size() == 1 && p_.type(v.args[0]) == v.type && v.type == Type{DType::kU32, 1} &&
+                     p_.block != 0
+                 ? Status{}
+                 : bad(id, "malformed rounding to tf32");
     return v.args.size() == 1 && p_.type(v.args[0]) == v.type && v.type.lanes == 1 &&
                    item_size(v.type.dtype) == 4 && v.imm > 0 && p_.block != 0 && divergence_ == 0
                ? Status{}
@@ -130,7 +139,9 @@ class Verifier {
          v.type != Type{DType::kU32, 4} || !is_bytes(static_cast<uint32_t>(v.imm / 2)) ||
          divergence_ != 0))
       return bad(id, "malformed fragment of a tile");
-    if (v.op == ValueOp::kShuffle || v.op == ValueOp::kPackHalf2) BM_TRY(sub_group(id, v));
+    if (v.op == ValueOp::kShuffle || v.op == ValueOp::kPackHalf2 || v.op == ValueOp::kExp2 ||
+        v.op == ValueOp::kRoundTf32)
+      BM_TRY(sub_group(id, v));
     if (v.op == ValueOp::kLocalLoad &&
         (v.args.size() != 1 || p_.type(v.args[0]) != Type{DType::kI64, 1} ||
          static_cast<size_t>(v.imm) >= p_.locals.size() ||
@@ -214,10 +225,14 @@ class Verifier {
   }
 
   Status copy(const Stmt& s) {
-    for (const ValueId v : {s.value, s.begin}) {
+    const bool is_rounded = s.copy == CopyKind::kRoundTf32;
+    for (const ValueId v : {s.value, is_rounded ? s.value : s.begin}) {
       BM_TRY(use(v));
       if (p_.type(v) != Type{DType::kI64, 1}) return bad(v, "copy at no int64 index");
     }
+    if (s.step != 16 && (s.step != 4 || (s.copy != CopyKind::kAsync && !is_rounded)))
+      return bad(s.value, "copy of no 16 bytes");
+    if (is_rounded && is_bytes(s.target)) return read(s.target);
     if (s.end != kNone) BM_TRY(use(s.end));
     if (!is_bytes(s.target) || s.param >= p_.params.size())
       return bad(s.value, "copy to a local array that does not hold bytes");
@@ -228,11 +243,16 @@ class Verifier {
   Status warpgroup_mma(const Stmt& s) {
     BM_TRY(sums(s));
     if (is_bytes(s.local)) BM_TRY(read(s.local));
-    for (const ValueId v : s.operands) {
+    const size_t words = s.operands.size() > 2 ? 4 : 0;
+    for (size_t i = 0; i < s.operands.size(); ++i) {
+      const ValueId v = s.operands[i];
       BM_TRY(use(v));
-      if (p_.type(v) != Type{DType::kI64, 1}) return bad(v, "tile at no int64 index");
+      if (i >= words && p_.type(v) != Type{DType::kI64, 1}) return bad(v, "tile at no int64 index");
+      if (i < words && p_.type(v) != Type{DType::kU32, 1})
+        return bad(v, "fragment of a matrix is no word");
     }
-    return s.operands.size() == 2 && is_bytes(s.local) && s.sums % 4 == 0 && s.sums <= 128
+    return s.operands.size() == (words == 0 ? 2 : 5) && is_bytes(s.local) && s.sums % 4 == 0 &&
+                   s.sums <= 128
                ? Status{}
                : fail(Code::kInternal, "program {}: malformed warpgroup MMA", p_.name);
   }
@@ -273,11 +293,11 @@ class Verifier {
   Status loop(const Stmt& s) {
     BM_TRY(use(s.begin));
     if (s.end != kNone) BM_TRY(use(s.end));
-    const bool is_dealt = s.loop == LoopKind::kGroup || s.loop == LoopKind::kItem;
-    if (s.step <= 0 || (is_dealt && s.step != 1))
+    const bool is_partitioned = s.loop == LoopKind::kGroup || s.loop == LoopKind::kItem;
+    if (s.step <= 0 || (is_partitioned && s.step != 1))
       return bad(s.value, "loop without a positive step");
-    if (!is_dealt && s.end == kNone) return bad(s.value, "loop without an end");
-    if (is_dealt && p_.block == 0) return bad(s.value, "work-items without a block");
+    if (!is_partitioned && s.end == kNone) return bad(s.value, "loop without an end");
+    if (is_partitioned && p_.block == 0) return bad(s.value, "work-items without a block");
     if (s.loop == LoopKind::kItem && s.end == kNone && s.trip_count == 0)
       return bad(s.value, "loop without an end");
     const bool is_own =

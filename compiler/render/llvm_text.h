@@ -53,7 +53,7 @@ class LlvmText {
   void block(BlockId id);
   void serial_loop(const Stmt& s);
   virtual void let(ValueId id);
-  /// Whether float16 numbers, once widened, stay so: nothing is computed in float16.
+  /// Whether float16 values, once widened, stay so: nothing is computed in float16.
   virtual bool fences_halves() const { return false; }
   /// Writes what computes an address and returns it as "ptr %at1".
   using Address = std::function<std::string()>;

@@ -346,7 +346,9 @@ void LlvmWorkItems::memory_value(ValueId id, const Value& v) {
     case ValueOp::kDot: return dot(id, v);
     case ValueOp::kFragment: return fragment(id, v);
     case ValueOp::kShuffle:
-    case ValueOp::kPackHalf2: return sub_group(id, v);
+    case ValueOp::kPackHalf2:
+    case ValueOp::kExp2:
+    case ValueOp::kRoundTf32: return sub_group(id, v);
     case ValueOp::kWords: return words(id, v, 4 * v.type.lanes);
     case ValueOp::kUnalignedWords:
       return words(id, v, static_cast<uint32_t>(item_size(p_.params[number].dtype)));

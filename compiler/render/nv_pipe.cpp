@@ -24,6 +24,11 @@ std::string_view dp4a_name(const Value& v) {
   return static_cast<DotKind>(v.imm) == DotKind::kS8S8 ? "dp4a.s32.s32" : "dp4a.u32.s32";
 }
 
+std::string_view async_copy_name(const Stmt& s) {
+  // Words go through L1: only pieces of 16 bytes may pass it.
+  return s.step == 16 ? "cp.async.cg.shared.global" : "cp.async.ca.shared.global";
+}
+
 std::string_view pack_half2_name(const Value& v) {
   return static_cast<DType>(v.imm) == DType::kBF16 ? "cvt.rn.bf16x2.f32" : "cvt.rn.f16x2.f32";
 }
@@ -47,8 +52,11 @@ std::string warpgroup_mma_name(const Stmt& s) {
 
 std::string warpgroup_mma_flags(const Stmt& s) {
   if (!is_float(s.matrix)) return "";
-  return fmt::format(", 1, 1, {}, {}", s.tiles[0].is_transposed ? 1 : 0,
-                     s.tiles[1].is_transposed ? 1 : 0);
+  std::string flags = ", 1, 1";
+  // Only 16-bit numbers in shared memory may be transposed.
+  if (!is_half_like(s.matrix)) return flags;
+  if (s.operands.size() == 2) flags += s.tiles[0].is_transposed ? ", 1" : ", 0";
+  return flags + (s.tiles[1].is_transposed ? ", 1" : ", 0");
 }
 
 /// Source: PTX ISA 9.0, "Matrix Descriptor Format" and "Strides".

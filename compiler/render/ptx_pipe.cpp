@@ -7,12 +7,29 @@ namespace bm::compiler {
 using ptx::File;
 
 void PtxRenderer::copy(const Stmt& s) {
+  if (s.copy == CopyKind::kRoundTf32) return round_tf32(s);
   if (s.copy != CopyKind::kAsync) return copy_words(s);
+  const std::string_view name = async_copy_name(s);
   const std::string to = local_address(s.target, s.value), from = global_address(s.param, s.begin);
-  if (s.end == kNone) return out_.line("cp.async.cg.shared.global {}, {}, 16;", to, from);
+  if (s.end == kNone) return out_.line("{} {}, {}, {};", name, to, from, s.step);
   const std::string bytes = out_.fresh(File::kB32);
-  out_.line("selp.u32 {}, 16, 0, {};", bytes, v_.operand(s.end));
-  out_.line("cp.async.cg.shared.global {}, {}, 16, {};", to, from, bytes);
+  out_.line("selp.u32 {}, {}, 0, {};", bytes, s.step, v_.operand(s.end));
+  out_.line("{} {}, {}, {}, {};", name, to, from, s.step, bytes);
+}
+
+void PtxRenderer::round_tf32(const Stmt& s) {
+  const std::string at = local_address(s.target, s.value);
+  std::vector<std::string> before, after;
+  for (int64_t i = 0; i < s.step / 4; ++i) {
+    before.push_back(out_.fresh(File::kF32));
+    after.push_back(out_.fresh(File::kB32));
+  }
+  const bool is_one = before.size() == 1;
+  const std::string_view vector = is_one ? "" : ".v4";
+  out_.line("ld.shared{}.f32 {}, {};", vector, is_one ? before[0] : braced(before), at);
+  for (size_t i = 0; i < before.size(); ++i)
+    out_.line("{} {}, {};", kRoundTf32Name, after[i], before[i]);
+  out_.line("st.shared{}.u32 {}, {};", vector, at, is_one ? after[0] : braced(after));
 }
 
 void PtxRenderer::copy_words(const Stmt& s) {
@@ -43,7 +60,10 @@ void PtxRenderer::fragment(ValueId id) {
 void PtxRenderer::sub_group(ValueId id) {
   const Value& v = p_.at(id);
   const std::string low = v_.in_register(v.args[0]);
+  if (v.op == ValueOp::kExp2) return out_.line("{} {}, {};", kExp2Name, v_.define(id), low);
   if (v.op == ValueOp::kShuffle) return out_.line("{}", shuffle_text(v_.define(id), low, v));
+  if (v.op == ValueOp::kRoundTf32)
+    return out_.line("{} {}, {};", kRoundTf32Name, v_.define(id), low);
   const std::string high = v_.in_register(v.args[1]);
   out_.line("{} {}, {}, {};", pack_half2_name(v), v_.define(id), high, low);
 }
@@ -74,11 +94,19 @@ std::string PtxRenderer::descriptor(uint32_t array, ValueId byte, const TileLayo
 }
 
 void PtxRenderer::warpgroup_mma(const Stmt& s) {
-  const std::string left = descriptor(s.local, s.operands[0], s.tiles[0]);
-  const std::string right = descriptor(s.local, s.operands[1], s.tiles[1]);
+  std::string left;
+  if (s.operands.size() == 2) {
+    left = descriptor(s.local, s.operands[0], s.tiles[0]);
+  } else {
+    std::vector<std::string> words;
+    for (size_t i = 0; i + 1 < s.operands.size(); ++i)
+      words.push_back(v_.in_register(s.operands[i]));
+    left = braced(words);
+  }
+  const std::string right = descriptor(s.local, s.operands.back(), s.tiles[1]);
   const auto first = registers_.begin() + s.target;
   const std::string p = out_.fresh(File::kPred);
-  out_.line("setp.ne.s32 {}, 1, 0;", p);  // sums are added to
+  out_.line("setp.ne.s32 {}, {}, 0;", p, s.is_new_sum ? 0 : 1);  // whether sums are added to
   out_.line("{} {}, {}, {}, {}{};", warpgroup_mma_name(s), braced({first, first + s.sums}), left,
             right, p, warpgroup_mma_flags(s));
 }

@@ -80,6 +80,7 @@ class PtxRenderer {
   // Asynchronous copies and warpgroup MMAs.
   void copy(const Stmt& s);
   void copy_words(const Stmt& s);
+  void round_tf32(const Stmt& s);
   void fragment(ValueId id);
   void sub_group(ValueId id);
   void warpgroup_mma(const Stmt& s);

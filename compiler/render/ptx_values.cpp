@@ -234,20 +234,20 @@ void Values::arithmetic(ValueId id, std::string_view integer_op, std::string_vie
 
 /// An operation that says how it rounds is never fused with another.
 void Values::half_arithmetic(ValueId id, std::string_view op) {
-  const bool is_brain = p_.type(id).dtype == DType::kBF16;
+  const bool is_bf16 = p_.type(id).dtype == DType::kBF16;
   std::string sources;
   for (const ValueId a : p_.at(id).args) {
     std::string x = in_register(a);
-    if (is_brain) {
+    if (is_bf16) {
       const std::string half = out_.fresh(File::kB16);
       out_.line("cvt.u16.u32 {}, {};", half, x);
       x = half;
     }
     sources += ", " + x;
   }
-  const std::string d = define(id), half = is_brain ? out_.fresh(File::kB16) : d;
-  out_.line("{}.rn.{} {}{};", op, is_brain ? "bf16" : "f16", half, sources);
-  if (is_brain) out_.line("cvt.u32.u16 {}, {};", d, half);
+  const std::string d = define(id), half = is_bf16 ? out_.fresh(File::kB16) : d;
+  out_.line("{}.rn.{} {}{};", op, is_bf16 ? "bf16" : "f16", half, sources);
+  if (is_bf16) out_.line("cvt.u32.u16 {}, {};", d, half);
 }
 
 void Values::unary_float(ValueId id, std::string_view op) {

@@ -43,6 +43,10 @@ std::string render_hip(const Program& program, const TargetInfo& target);
 /// Name of the PTX instruction of a kDot: "dp4a.u32.s32".
 std::string_view dp4a_name(const Value& v);
 
+/// cp.async of a kCopy, without operands.
+std::string_view async_copy_name(const Stmt& s);
+inline constexpr std::string_view kExp2Name = "ex2.approx.ftz.f32",
+                                  kRoundTf32Name = "cvt.rna.tf32.f32";
 /// The same of a kPackHalf2: "cvt.rn.f16x2.f32".
 std::string_view pack_half2_name(const Value& v);
 

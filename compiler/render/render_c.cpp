@@ -50,7 +50,7 @@ class CRenderer final : public CLike {
     for (const Function& f : p_.functions) helper(f, "static __attribute__((noinline)) ", false);
     kernel();
     entry();
-    // As the LLVM renderer: once widened, float16 numbers stay so.
+    // As the LLVM renderer: once widened, float16 values stay so.
     std::string text =
         "typedef _Float16 half;\n#if defined(__x86_64__)\n#define BM_WIDE(v) "
         "__arithmetic_fence(v)\n#else\n#define BM_WIDE(v) (v)\n#endif\n";
@@ -274,6 +274,8 @@ class CRenderer final : public CLike {
       case ValueOp::kFragment:
       case ValueOp::kShuffle:
       case ValueOp::kPackHalf2:
+      case ValueOp::kExp2:
+      case ValueOp::kRoundTf32:
       case ValueOp::kIsAligned:
       case ValueOp::kItem: no_groups();
       case ValueOp::kLocalLoad:

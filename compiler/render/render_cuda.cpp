@@ -43,15 +43,15 @@ class CudaRenderer final : public CppItems {
                          "\"f\"(a)); return h;";
   }
 
-  std::string float_to_brain(const std::string& value) const override {
-    return fmt::format("bm_float_to_brain({})", value);
+  std::string float_to_bf16(const std::string& value) const override {
+    return fmt::format("bm_float_to_bf16({})", value);
   }
   static std::string half_name(Op op, DType t) {
     return fmt::format("{}.rn.{}", ir::op_name(op), t == DType::kF16 ? "f16" : "bf16");
   }
   std::string half_arithmetic(Op op, DType t, const std::string& a,
                               const std::string& b) const override {
-    return fmt::format("bm_{}_{}({}, {})", ir::op_name(op), t == DType::kF16 ? "half" : "brain", a,
+    return fmt::format("bm_{}_{}({}, {})", ir::op_name(op), t == DType::kF16 ? "half" : "bf16", a,
                        b);
   }
   /// An operation that says how it rounds is never fused with another.
@@ -72,7 +72,7 @@ class CudaRenderer final : public CppItems {
           return v.op == ValueOp::kConvert && v.type.dtype == DType::kBF16;
         }))
       line(
-          "{}unsigned short bm_float_to_brain(float a) {{ unsigned short h; asm(\"cvt.rn.bf16.f32 "
+          "{}unsigned short bm_float_to_bf16(float a) {{ unsigned short h; asm(\"cvt.rn.bf16.f32 "
           "%0, %1;\" : \"=h\"(h) : \"f\"(a)); return h; }}",
           names_.device);
   }
@@ -180,7 +180,23 @@ class CudaRenderer final : public CppItems {
     }
   }
 
+  /// All of a piece at once: its words one by one would meet in the same banks.
+  void round_tf32(const Stmt& s) {
+    const bool is_one = s.step == 4;
+    const std::string_view type = is_one ? "unsigned" : "uint4";
+    std::string text = fmt::format("{{ {0}& at = *({0}*)(local{1} + {2}); {0} x = at;", type,
+                                   s.target, ref(s.value));
+    for (const std::string_view word : {".x", ".y", ".z", ".w"}) {
+      const std::string own = fmt::format("x{}", is_one ? "" : word);
+      text += fmt::format(" asm(\"{0} %0, %1;\" : \"=r\"({1}) : \"f\"(__uint_as_float({1})));",
+                          kRoundTf32Name, own);
+      if (is_one) break;
+    }
+    line("{} at = x; }}", text);
+  }
+
   void copy(const Stmt& s) {
+    if (s.copy == CopyKind::kRoundTf32) return round_tf32(s);
     const std::string from = fmt::format("p{} + {}", s.param, ref(s.begin));
     if (s.copy != CopyKind::kAsync) {
       const std::string words = s.copy == CopyKind::kWords
@@ -191,11 +207,13 @@ class CudaRenderer final : public CppItems {
       line("if ({}) {} = {};", ref(s.end), to, words);
       return line("else {} = uint4{{0, 0, 0, 0}};", to);
     }
-    const std::string bytes = s.end == kNone ? "" : fmt::format(", \"r\"({} ? 16 : 0)", ref(s.end));
+    const std::string bytes =
+        s.end == kNone ? "" : fmt::format(", \"r\"({} ? {} : 0)", ref(s.end), s.step);
     line(
-        "asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16{};\" :: \"r\"({}), \"l\"({}){} "
+        "asm volatile(\"{} [%0], [%1], {}{};\" :: \"r\"({}), \"l\"({}){} "
         ": \"memory\");",
-        s.end == kNone ? "" : ", %2", shared_address(s.target, s.value), from, bytes);
+        async_copy_name(s), s.step, s.end == kNone ? "" : ", %2", shared_address(s.target, s.value),
+        from, bytes);
   }
 
   void fragment(ValueId id) override {
@@ -214,6 +232,11 @@ class CudaRenderer final : public CppItems {
     if (v.op == ValueOp::kPackHalf2)
       return line("asm(\"{} %0, %1, %2;\" : \"=r\"(v{}) : \"f\"({}), \"f\"({}));",
                   pack_half2_name(v), id, ref(v.args[1]), ref(v.args[0]));
+    if (v.op == ValueOp::kExp2)
+      return line("asm(\"{} %0, %1;\" : \"=f\"(v{}) : \"f\"({}));", kExp2Name, id, ref(v.args[0]));
+    if (v.op == ValueOp::kRoundTf32)
+      return line("asm(\"{} %0, %1;\" : \"=r\"(v{}) : \"r\"({}));", kRoundTf32Name, id,
+                  ref(v.args[0]));
     const std::string_view kind = is_float(v.type.dtype) ? "f" : "r";
     line("asm volatile(\"{}\" : \"={}\"(v{}) : \"{}\"({}));", shuffle_text("%0", "%1", v), kind, id,
          kind, ref(v.args[0]));
@@ -234,19 +257,30 @@ class CudaRenderer final : public CppItems {
   }
 
   void warpgroup_mma(const Stmt& s) {
-    std::string sums;
-    for (uint32_t r = 0; r < s.sums; ++r) sums += fmt::format("{}%{}", r ? ", " : "", r);
-    const auto descriptor = [&](size_t side) {
-      return fmt::format("(unsigned long)(({}) >> {}) | {}ul",
-                         shared_address(s.local, s.operands[side]), kDescriptorShift,
-                         descriptor_bits(s.tiles[side]));
+    const bool is_tile = s.operands.size() == 2;
+    const auto list = [](size_t first, size_t count) {
+      std::string out;
+      for (size_t i = first; i < first + count; ++i)
+        out += fmt::format("{}%{}", i == first ? "{" : ", ", i);
+      return out + "}";
     };
+    const auto descriptor = [&](ValueId byte, const TileLayout& tile) {
+      return fmt::format("\"l\"((unsigned long)(({}) >> {}) | {}ul)", shared_address(s.local, byte),
+                         kDescriptorShift, descriptor_bits(tile));
+    };
+    std::string given;
+    if (is_tile) given = descriptor(s.operands[0], s.tiles[0]);
+    for (size_t i = 0; !is_tile && i + 1 < s.operands.size(); ++i)
+      given += fmt::format("{}\"r\"({})", i ? ", " : "", ref(s.operands[i]));
+    const size_t words = s.operands.size() - 1;
     line(
-        "asm volatile(\"{{ .reg .pred p; setp.ne.s32 p, 1, 0; {} {{{}}}, %{}, %{}, p{}; }}\" : {} "
-        ": "
-        "\"l\"({}), \"l\"({}) : \"memory\");",
-        warpgroup_mma_name(s), sums, s.sums, s.sums + 1, warpgroup_mma_flags(s),
-        changed(s.target, s.sums), descriptor(0), descriptor(1));
+        "asm volatile(\"{{ .reg .pred p; setp.ne.s32 p, {}, 0; {} {}, {}, %{}, p{}; }}\" : {} : "
+        "{}, "
+        "{} : \"memory\");",
+        s.is_new_sum ? 0 : 1, warpgroup_mma_name(s), list(0, s.sums),
+        is_tile ? fmt::format("%{}", s.sums) : list(s.sums, words), s.sums + words,
+        warpgroup_mma_flags(s), changed(s.target, s.sums), given,
+        descriptor(s.operands.back(), s.tiles[1]));
   }
 
   /// Contiguous elements in one store.

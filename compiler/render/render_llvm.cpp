@@ -98,7 +98,7 @@ class CpuRenderer final : public LlvmText {
     }
   }
 
-  /// LLVM would compare float16 numbers as such. Without instructions for that it does so one by
+  /// LLVM would compare float16 values as such. Without instructions for that it does so one by
   /// one; with them, LLVM 19 turns v < c, v in memory and under a mask, into c < v (AVX512-FP16).
   bool fences_halves() const override { return true; }
 

@@ -53,6 +53,12 @@ class NvptxRenderer final : public LlvmWorkItems {
     if (v.op == ValueOp::kPackHalf2)
       return line("%v{} = call i32 asm \"{} $0, $1, $2;\", \"=r,f,f\"({}, {}) #3", id,
                   pack_half2_name(v), typed(v.args[1]), typed(v.args[0]));
+    if (v.op == ValueOp::kExp2)
+      return line("%v{} = call float asm \"{} $0, $1;\", \"=f,f\"({}) #3", id, kExp2Name,
+                  typed(v.args[0]));
+    if (v.op == ValueOp::kRoundTf32)
+      return line("%v{} = call i32 asm \"{} $0, $1;\", \"=r,r\"({}) #3", id, kRoundTf32Name,
+                  typed(v.args[0]));
     const std::string_view kind = is_float(v.type.dtype) ? "f" : "r";
     line("%v{} = call {} asm sideeffect \"{}\", \"={},{}\"({}) #0", id, type_name(v.type),
          shuffle_text("$0", "$1", v), kind, kind, typed(v.args[0]));

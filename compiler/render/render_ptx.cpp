@@ -168,7 +168,9 @@ void PtxRenderer::let(ValueId id) {
       return load(id, "shared", local_address(static_cast<uint32_t>(v.imm), v.args[0]), kNone);
     case ValueOp::kFragment: return fragment(id);
     case ValueOp::kShuffle:
-    case ValueOp::kPackHalf2: return sub_group(id);
+    case ValueOp::kPackHalf2:
+    case ValueOp::kExp2:
+    case ValueOp::kRoundTf32: return sub_group(id);
     case ValueOp::kWords: return words(id);
     case ValueOp::kUnalignedWords: return any_words(id);
     case ValueOp::kIsAligned: return is_aligned(id);

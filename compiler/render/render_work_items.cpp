@@ -155,7 +155,9 @@ void WorkItemC::let(ValueId id) {
       return set(fmt::format("v{}.{}", v.args[0], "xyzw"[v.imm]));
     case ValueOp::kFragment: return fragment(id);
     case ValueOp::kShuffle:
-    case ValueOp::kPackHalf2: return sub_group(id);
+    case ValueOp::kPackHalf2:
+    case ValueOp::kExp2:
+    case ValueOp::kRoundTf32: return sub_group(id);
     case ValueOp::kTable: return set(entry(static_cast<size_t>(v.imm), ref(v.args[0])));
     case ValueOp::kLocalLoad:
       // One by one: compilers see that they are contiguous.
@@ -187,7 +189,7 @@ std::string WorkItemC::convert(ValueId id) {
   const std::string a = ref(v.args[0]);
   if (p_.type(v.args[0]).dtype == DType::kF16) return half_to_float(a);
   if (v.type.dtype == DType::kF16) return float_to_half(a);
-  if (v.type.dtype == DType::kBF16) return float_to_brain(a);
+  if (v.type.dtype == DType::kBF16) return float_to_bf16(a);
   return fmt::format("({}){}", value_type(id), a);
 }
 

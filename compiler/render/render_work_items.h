@@ -20,7 +20,7 @@ class WorkItemC : public CLike {
   virtual std::string half_to_float(const std::string& bits) const = 0;
   virtual std::string float_to_half(const std::string& value) const = 0;
   /// Where targets have an instruction for it.
-  virtual std::string float_to_brain(const std::string&) const { return "?"; }
+  virtual std::string float_to_bf16(const std::string&) const { return "?"; }
   virtual std::string half_arithmetic(Op, DType, const std::string&, const std::string&) const {
     return "?";
   }
@@ -36,7 +36,7 @@ class WorkItemC : public CLike {
   virtual std::string words(const Value& v) = 0;
   /// Declares v…_0 to v…_3 of a kFragment, where programs may have them.
   virtual void fragment(ValueId id);
-  /// Declares a kShuffle or kPackHalf2, where programs may have them.
+  /// Declares a kShuffle, kPackHalf2, kExp2 or kRoundTf32, where programs may have them.
   virtual void sub_group(ValueId id);
   /// kDot of one word.
   virtual std::string dot(const Value& v) = 0;

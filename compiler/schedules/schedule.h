@@ -25,7 +25,8 @@ struct AxisPlan {
   const ir::Node* range = nullptr;
   uint32_t lanes = 1;
   uint32_t jam = 1;
-  bool is_side = false;    ///< Schedule::side iterations a group, whose work-items have one each
+  /// A group has Schedule::group_outputs iterations of it, and each of its work-items one.
+  bool has_group_outputs = false;
   bool is_masked = false;  ///< what full vectors leave of the loop is one more, masked
   uint32_t rest = 1;       ///< merged vectors where fewer than `jam` are left; 0, 1: one at a time
   /// Not 0: a loop over tiles of so many iterations; a later loop over the same range goes through
@@ -47,8 +48,8 @@ struct ReducePlan {
 };
 
 /// A value of every element of a row that several passes over the row want: the first pass keeps it
-/// in scratch, later ones load it.
-struct StagePlan {
+/// in the workspace, later ones load it.
+struct RowCachePlan {
   const ir::Node* node = nullptr;
   const ir::Node* producer = nullptr;  ///< the reduction whose pass computes it
 };
@@ -66,11 +67,11 @@ struct MatrixOperand {
   const ir::Node* load = nullptr;
   const ir::Node* along = nullptr;  ///< output loop over rows (left) or columns (right)
   /// What is contiguous in memory is along K; otherwise along the rows or columns, and slots
-  /// come in groups, interleaved, of as many numbers as one load brings.
+  /// come in groups, interleaved, of as many elements as one load brings.
   bool is_k_major = true;
   uint32_t slots = 1;  ///< of one sub-group's tile
   uint32_t slot = 8;
-  bool is_piped = false;  ///< goes through local memory; slots then follow each other
+  bool is_piped = false;  ///< goes through shared memory; slots then follow each other
 
   uint32_t per_load() const { return 16 / static_cast<uint32_t>(item_size(load->dtype)); }
   uint32_t rows() const { return slots * slot; }
@@ -82,7 +83,7 @@ struct MatrixOperand {
   uint32_t together() const { return slots < per_load() ? slots : per_load(); }
 };
 
-/// Tiles of both factors go through local memory: `stages` of them are there, of which `ahead` are
+/// Tiles of both factors go through shared memory: `stages` of them are there, of which `ahead` are
 /// on their way while one is multiplied. A stage is 128 bytes deep (TileLayout).
 struct PipePlan {
   static constexpr uint32_t kLineBytes = 128;
@@ -90,7 +91,7 @@ struct PipePlan {
   uint32_t ahead = 2;
 };
 
-/// A sum of products done by matrix instructions: every sub-group has a tile.
+/// GEMM by matrix instructions (MMA): every sub-group has a tile.
 struct MatrixPlan {
   const ir::Node* reduce = nullptr;
   const ir::Node* k = nullptr;  ///< loop of the reduction that the instructions run along
@@ -98,7 +99,7 @@ struct MatrixPlan {
   uint32_t sub_group = 32;  ///< work-items
   MatrixOperand left, right;
   uint32_t warps_m = 1, warps_n = 1;  ///< sub-groups of a group; powers of two
-  /// Rows of groups that are done side by side, so that what they read stays in a cache.
+  /// Threadblock swizzle: rows of groups done at once, so that what they read stays in L2.
   int64_t band = 1;
   uint32_t chunks = 1;           ///< per iteration, loaded before any of them is multiplied
   std::optional<PipePlan> pipe;  ///< `chunks` is not used then
@@ -111,6 +112,11 @@ struct MatrixPlan {
   uint32_t stage_k() const {
     return PipePlan::kLineBytes / static_cast<uint32_t>(item_size(info.in));
   }
+  /// Warpgroup MMA of float32 (tf32): what was staged is rounded before it is multiplied, and all
+  /// of it is K-major.
+  bool has_rounding() const { return pipe && info.sub_groups > 1 && info.in == DType::kF32; }
+  /// Whether an operand becomes K-major while it is staged, word by word.
+  bool has_words(const MatrixOperand& o) const { return has_rounding() && !o.is_k_major; }
   uint32_t stage_bytes() const {
     return static_cast<uint32_t>(block_m() + block_n()) * PipePlan::kLineBytes;
   }
@@ -119,23 +125,23 @@ struct MatrixPlan {
   int64_t tile_k() const { return chunk() * chunks; }
 };
 
-/// An inner sum over products of 8-bit numbers, written out as dot products of words: four
-/// neighbours along the loop `along`. On targets with work-groups every word begins at a multiple
-/// of four elements of its param.
+/// An int8 dot product, written out as instructions on packed words: four
+/// contiguous elements along the loop `along`. On targets with work-groups every word begins at a
+/// multiple of four elements of its param.
 struct DotPlan {
   DotKind kind = DotKind::kU8S8;
   const ir::Node* left = nullptr;
   const ir::Node* right = nullptr;
   const ir::Node* along = nullptr;
 };
-struct PanelPlan;
+struct PackedGemmPlan;
 struct AttentionPlan;
 struct GroupAttentionPlan;
 struct SplitKPlan;
 struct QuantisedPlan;
 struct ImplicitPlan;
 
-/// One factor of a product whose tiles go through local memory.
+/// One factor of a product whose tiles go through shared memory.
 struct StagedOperand {
   const ir::Node* value = nullptr;
   const ir::Node* along = nullptr;  ///< output loop over rows (left) or columns (right)
@@ -148,35 +154,35 @@ struct StagedOperand {
     const ir::Node* extent = along->src[0];
     return ((extent->is_const() ? extent->imm : extent->hi) + tile - 1) / tile;
   }
-  /// Elements between the steps of K in local memory: no multiple of its banks.
+  /// Elements between the steps of K in shared memory: no multiple of its banks.
   uint64_t row() const { return tile + 16 / static_cast<uint64_t>(item_size(value->dtype)); }
 };
 
-/// A sum of products by groups that keep tiles of both factors in local memory.
+/// SIMT GEMM: groups keep tiles of A and B in shared memory.
 struct StagedPlan {
   const ir::Node* reduce = nullptr;
   const ir::Node* k = nullptr;  ///< loop of the reduction that is taken in steps
   StagedOperand left, right;
-  uint32_t steps = 16;  ///< of K in local memory
+  uint32_t steps = 16;  ///< of K in shared memory
   uint32_t items() const { return left.tile / left.per_item * (right.tile / right.per_item); }
 };
 
 /// Loads that are contiguous in memory along another output loop than those of the
-/// stores. A group does a tile of both loops: its work-items load along `across` into local memory,
-/// wait for each other, and do everything else along `along`.
+/// stores. A group does a tile of both loops: its work-items load along `across` into shared
+/// memory, wait for each other, and do everything else along `along`.
 struct TransposePlan {
   static constexpr uint32_t kBlock = 256;  ///< work-items
   const ir::Node* across = nullptr;        ///< output loop along which the loads are contiguous
   const ir::Node* along = nullptr;         ///< the one along which the stores are
-  std::vector<const ir::Node*> loads;      ///< a tile of local memory each
+  std::vector<const ir::Node*> loads;      ///< a tile of shared memory each
   uint32_t tile = 32;                      ///< iterations of either loop; a power of two
-  uint32_t bank_bytes = 4;                 ///< of local memory
+  uint32_t bank_bytes = 4;                 ///< of shared memory
 
   /// Iterations along the second loop of a pass that the work-items do at once.
   uint32_t rows() const { return kBlock / tile; }
   uint32_t copies() const { return tile / rows(); }
-  /// Elements between neighbours along `along` in local memory. An odd number of banks, or of pairs
-  /// of them where an element takes two: neither pass has two work-items wait for one bank.
+  /// Elements between adjacent ones along `along` in shared memory. An odd number of banks, or of
+  /// pairs of them where an element takes two: neither pass has two work-items wait for one bank.
   uint32_t row(const ir::Node* load) const {
     const auto size = static_cast<uint32_t>(item_size(load->dtype));
     return tile + (size < bank_bytes ? bank_bytes / size : 1);
@@ -189,15 +195,15 @@ struct TransposePlan {
 /// What a schedule for one shape of kernel is made of; none: loops, in lanes or in groups.
 using StrategyPlan =
     std::variant<std::monostate, MatrixPlan, StagedPlan, TransposePlan,
-                 std::shared_ptr<const PanelPlan>, std::shared_ptr<const AttentionPlan>,
+                 std::shared_ptr<const PackedGemmPlan>, std::shared_ptr<const AttentionPlan>,
                  std::shared_ptr<const GroupAttentionPlan>, std::shared_ptr<const SplitKPlan>,
                  std::shared_ptr<const QuantisedPlan>, std::shared_ptr<const ImplicitPlan>>;
 
 struct Schedule {
   std::vector<AxisPlan> loops;       ///< outer to inner
   const ir::Node* scan = nullptr;    ///< loop that the kernel's scans run along: the innermost
-  const ir::Node* least = nullptr;   ///< node whose pass goes in front of loop `least_axis`
-  uint32_t least_axis = 0;           ///< its value depends on the loops before
+  const ir::Node* top_k = nullptr;   ///< node whose pass goes in front of loop `top_k_axis`
+  uint32_t top_k_axis = 0;           ///< its value depends on the loops before
   uint32_t grid_loops = 0;           ///< leading loops merged into the grid
   int64_t chunk = 1;                 ///< iterations of the merged loop per block
   std::array<hal::DimExpr, 3> grid;  ///< number of blocks
@@ -207,20 +213,20 @@ struct Schedule {
   // over chunks and their iterations over the group's work-items.
   uint32_t block = 0;                            ///< work-items per group; 0: no groups
   std::array<std::vector<GroupFactor>, 3> axes;  ///< lowest digit first
-  /// Iterations of the loop that is_side which a group does at once: work-item i has number i %
-  /// side of them, or i / (block / side) where is_side_high, and all with that number share its
-  /// reductions and item loops. The latter are written out then.
-  uint32_t side = 1;
-  bool is_side_high = false;
+  /// Outputs per work-group along the loop that has_group_outputs: work-item i has output i %
+  /// group_outputs, or i / (block / group_outputs) where is_output_major, and all work-items of an
+  /// output share its reductions and item loops. The latter are unrolled then.
+  uint32_t group_outputs = 1;
+  bool is_output_major = false;
   /// Not 0: a work-item has at most so many iterations of the item loops, and they are written out.
-  uint32_t item_copies = 0;
+  uint32_t item_unroll = 0;
   int64_t trip_count = 0;   ///< most iterations of one work-item; 0: not known
-  bool has_copies = false;  ///< a work-item's iterations are written out side by side, loads first
+  bool has_copies = false;  ///< a work-item's iterations are unrolled, loads first
   bool is_exact = false;    ///< no work-item is left without its iterations
   std::unordered_map<const ir::Node*, ReducePlan> reduces;
   std::unordered_map<const ir::Node*, DotPlan> dots;  ///< reductions without a loop of their own
-  std::vector<StagePlan> stages;
-  std::set<int> streams;  ///< params whose stores go around the caches
+  std::vector<RowCachePlan> row_caches;
+  std::set<int> streams;  ///< params whose stores are non-temporal
   StrategyPlan plan;      ///< of a schedule for one shape of kernel
 
   /// GEMM by matrix instructions, by SIMT code: `loops` are those besides the rows and columns of
@@ -231,16 +237,16 @@ struct Schedule {
   const TransposePlan* transposed() const { return std::get_if<TransposePlan>(&plan); }
   /// The kernel is lowered as gemm_cpu/gemm_plan.h and attention/attention_plan.h say; of the
   /// schedule only the grid counts.
-  const PanelPlan* panels() const { return shared<PanelPlan>(); }
+  const PackedGemmPlan* panels() const { return shared<PackedGemmPlan>(); }
   const AttentionPlan* attention() const { return shared<AttentionPlan>(); }
   const GroupAttentionPlan* group_attention() const { return shared<GroupAttentionPlan>(); }
   const SplitKPlan* split_k() const { return shared<SplitKPlan>(); }
   const QuantisedPlan* quantised() const { return shared<QuantisedPlan>(); }
   const ImplicitPlan* implicit() const { return shared<ImplicitPlan>(); }
 
-  /// Groups along the loop at position `loop`, which is_side.
-  int64_t side_groups(uint32_t loop) const {
-    return (loops[loop].range->src[0]->imm + side - 1) / side;
+  /// Groups along the loop at position `loop`, which has_group_outputs.
+  int64_t output_groups(uint32_t loop) const {
+    return (loops[loop].range->src[0]->imm + group_outputs - 1) / group_outputs;
   }
 
  private:
@@ -258,7 +264,7 @@ struct ScheduleLimits {
   bool has_skinny = true;  ///< matrices may be read where they are for more rows than one tile has
   /// Right operands of panels are taken to be in their order already: by pack_constants.
   bool is_packed = false;
-  uint32_t max_sums = 128;       ///< accumulators of a work-item in products of matrices
+  uint32_t max_sums = 128;       ///< accumulators of a work-item in GEMM
   const Knobs* knobs = nullptr;  ///< choices made elsewhere; nullptr: none
 };
 
@@ -278,19 +284,19 @@ Schedule make_loop_schedule(const ir::KernelIr& kernel, const TargetInfo& target
 Schedule make_group_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
                              ScheduleLimits limits);
 
-/// For kernels around inner sums of products of 8-bit numbers, on targets without work-groups.
+/// For kernels around int8 dot products, on targets without work-groups.
 std::optional<Schedule> make_dot_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                           uint32_t units, ScheduleLimits limits);
 
-/// For kernels with a kLeast node, on targets without work-groups.
-std::optional<Schedule> make_least_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+/// For kernels with a kTopK node, on targets without work-groups.
+std::optional<Schedule> make_top_k_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                             uint32_t units, ScheduleLimits limits);
 
 /// For kernels around a product of matrices that the target has instructions for.
 std::optional<Schedule> make_matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                              uint32_t units, ScheduleLimits limits);
 
-/// The same through local memory, where there is room for it.
+/// The same through shared memory, where there is room for it.
 std::optional<Schedule> make_pipe_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                            uint32_t units, ScheduleLimits limits);
 

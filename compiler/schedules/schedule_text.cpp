@@ -29,7 +29,7 @@ std::string text_of(const AxisPlan& axis) {
   if (axis.tile > 0) return out + fmt::format(" in tiles of {}", axis.tile);
   if (axis.lanes > 1) out += fmt::format(", {} lanes", axis.lanes);
   if (axis.is_masked) out += ", the last ones masked";
-  if (axis.is_side) out += ", work-items side by side";
+  if (axis.has_group_outputs) out += ", work-items side by side";
   if (axis.jam > 1) out += fmt::format(", {} vectors side by side", axis.jam);
   return out;
 }
@@ -51,22 +51,22 @@ std::string describe_loops(const Schedule& schedule) {
   if (schedule.scan)
     out += fmt::format("scan along {}: results so far in registers\n", range_name(schedule.scan));
   if (!schedule.dots.empty())
-    out += fmt::format("dot products of 8-bit numbers: {} sums\n", schedule.dots.size());
+    out += fmt::format("int8 dot products: {} sums\n", schedule.dots.size());
   if (schedule.has_copies)
     out += fmt::format("{} iterations of a work-item side by side\n", schedule.trip_count);
   return out;
 }
 
-std::string describe_least(const Schedule& schedule) {
+std::string describe_top_k(const Schedule& schedule) {
   return fmt::format("smallest values of {}: one pass, sorted in registers\n",
-                     range_name(schedule.least->src[1])) +
+                     range_name(schedule.top_k->src[1])) +
          describe_loops(schedule);
 }
 
 std::string describe_dots(const Schedule& schedule) { return describe_loops(schedule); }
 
 std::string describe_panels(const Schedule& schedule) {
-  const PanelPlan& p = *schedule.panels();
+  const PackedGemmPlan& p = *schedule.panels();
   std::string out =
       fmt::format("packed GEMM: tiles of {} rows × {} vectors of {}, blocks of {} × {}", p.rows,
                   p.vectors, p.lanes, p.row_block, p.column_block);
@@ -77,8 +77,8 @@ std::string describe_panels(const Schedule& schedule) {
     return out + "; GEMV: accumulators in the workspace, B streamed in its own order\n";
   if (p.is_transposed) out += "; transposed: vectors across the results";
   if (p.products[0].dot) out += "; int8 dot products";
-  out += p.reads_left ? "; A read in place" : "; A packed into the workspace";
-  return out + (p.products[0].reads_right ? ", B prepacked\n" : ", B packed\n");
+  out += p.reads_a_in_place ? "; A read in place" : "; A packed into the workspace";
+  return out + (p.products[0].reads_b_in_place ? ", B prepacked\n" : ", B packed\n");
 }
 
 std::string describe_attention(const Schedule& schedule) {
@@ -95,10 +95,10 @@ std::string describe_attention(const Schedule& schedule) {
 std::string describe_group_attention(const Schedule& schedule) {
   const GroupAttentionPlan& p = *schedule.group_attention();
   std::string out = fmt::format(
-      "attention: {} sub-groups of {} queries × {} keys by MMA, {} stages of keys and values in "
+      "attention: {} sub-groups of {} queries × {} keys by {}MMA, {} stages of keys and values in "
       "shared memory; queries {}, keys {}",
-      p.sub_groups, p.kRows, p.key_block, p.stages, range_name(p.parts.row),
-      range_name(p.parts.key));
+      p.sub_groups, p.kRows, p.key_block, p.has_warpgroups ? "warpgroup " : "", p.stages,
+      range_name(p.parts.row), range_name(p.parts.key));
   for (const ir::Node* b : p.parts.batch) out += fmt::format("; for each {}", range_name(b));
   if (p.is_paired) out += "; causal load balancing: long and short blocks of queries side by side";
   return out + (p.parts.hidden_from ? "; masked keys are skipped\n" : "\n");

@@ -39,7 +39,7 @@ struct Strategy {
   void (*lower)(Emitter&) = nullptr;
   std::string (*describe)(const Schedule&) = nullptr;  ///< lines for people, each with its end
   /// `from` with one choice changed, in every way that makes sense for such a schedule.
-  std::vector<Knobs> (*neighbours)(const ir::KernelIr&, const TargetInfo&, const Schedule&,
+  std::vector<Knobs> (*candidates)(const ir::KernelIr&, const TargetInfo&, const Schedule&,
                                    const Knobs& from) = nullptr;
 };
 
@@ -51,7 +51,7 @@ const Strategy& strategy_of(const Schedule& schedule);
 
 // What rows describe, each for schedules that are theirs (schedule_text.cpp).
 std::string describe_loops(const Schedule& schedule);
-std::string describe_least(const Schedule& schedule);
+std::string describe_top_k(const Schedule& schedule);
 std::string describe_dots(const Schedule& schedule);
 std::string describe_panels(const Schedule& schedule);
 std::string describe_attention(const Schedule& schedule);

@@ -179,10 +179,12 @@ std::vector<MatrixInfo> quantised_rows() {
 struct WarpgroupMmaRow {
   std::string_view name, cpu;
   DType in, sum;
+  bool is_rounding = false;  ///< operands lose digits
 };
 constexpr std::array kWarpgroupMmaRows = {
     WarpgroupMmaRow{"sm_90", "sm_90a", DType::kF16, DType::kF32},
     WarpgroupMmaRow{"sm_90", "sm_90a", DType::kBF16, DType::kF32},
+    WarpgroupMmaRow{"sm_90", "sm_90a", DType::kF32, DType::kF32, true},
     WarpgroupMmaRow{"sm_90", "sm_90a", DType::kI8, DType::kI32},
     WarpgroupMmaRow{"sm_90", "sm_90a", DType::kU8, DType::kI32}};
 
@@ -220,6 +222,7 @@ PipeInfo pipe_info(int capability) {
 void add_group_matrices(const hal::Arch& arch, TargetInfo* info) {
   for (const WarpgroupMmaRow& row : kWarpgroupMmaRows) {
     if (arch.name != row.name && arch.name != row.cpu) continue;
+    if (row.is_rounding && !settings().allow_tf32) continue;
     info->warpgroup_mma_cpu = row.cpu;
     info->matrix.push_back(
         {.in = row.in, .sum = row.sum, .k_words = 8, .sub_groups = 4, .b_slots = 32});
@@ -244,7 +247,7 @@ constexpr int kFirstDots = 61;
 TargetInfo cuda_info(const hal::Arch& arch) {
   TargetInfo info = api_info(arch);
   info.has_f16c = info.has_f64 = info.keeps_subnormals = true;
-  info.has_shuffles = true;
+  info.has_shuffles = info.has_segments = true;
   info.max_block = arch.max_block > 1 ? arch.max_block : 1024;
   info.shared_memory_bytes = arch.shared_memory_bytes ? arch.shared_memory_bytes : 48 << 10;
   info.max_groups = {INT32_MAX, 65535, 65535};
@@ -259,6 +262,7 @@ TargetInfo cuda_info(const hal::Arch& arch) {
   info.has_bf16_arithmetic = capability >= kFirstBf16Arithmetic;
   info.has_nan_min_max = capability >= kFirstNanMinMax;
   info.pipe = pipe_info(capability);
+  info.has_exp2 = true;
   if (settings().nv_wgmma) add_group_matrices(arch, &info);
   if (capability >= kFirstDots) info.dots = {{DotKind::kU8S8, 32}, {DotKind::kS8S8, 32}};
   return info;

@@ -74,6 +74,7 @@ struct TargetInfo {
   /// Sums, differences and products of 16-bit floats in one instruction and one rounding; subnormal
   /// numbers are kept, NaN may lose its payload.
   bool has_f16_arithmetic = false, has_bf16_arithmetic = false;
+  bool has_exp2 = false;         ///< ValueOp::kExp2
   bool has_nan_min_max = false;  ///< scalar max and min of float32: NaN if one is, either zero
   bool has_round = false;        ///< truncation of floats in one instruction
   bool has_f64 = true;           ///< float64 arithmetic
@@ -91,6 +92,7 @@ struct TargetInfo {
   uint32_t shared_memory_bytes = 0;  ///< shared memory (LDS) of a work-group
   uint32_t sub_group = 32;           ///< work-items of a group that run as one
   bool has_shuffles = false;         ///< ValueOp::kShuffle: they read each other's registers
+  bool has_segments = false;  ///< the same for segments of a sub-group, whatever rows are added by
   /// Width of a bank of shared memory (bank conflicts). Source: CUDA C++ Programming Guide 13.0,
   /// "Shared Memory"; AMD RDNA3 ISA guide, "LDS".
   uint32_t shared_bank_bytes = 4;

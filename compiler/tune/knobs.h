@@ -43,7 +43,7 @@ struct Knobs {
 
 /// `from` with one choice changed, in every way that makes sense for the kernel: what the row of
 /// strategies() says that makes its schedule. `units`: processors that share the work.
-std::vector<Knobs> neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
-                              const Knobs& from, uint32_t units = 1);
+std::vector<Knobs> tuning_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
+                                     const Knobs& from, uint32_t units = 1);
 
 }  // namespace bm::compiler

@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 /// A step must gain this much to be followed by another, and a winner over the untuned kernel.
 constexpr double kLeastGain = 0.99;
-/// Candidates that the cost model finds so much dearer than the best known are not tried.
+/// Candidates that the cost model finds so much more expensive than the best known are not tried.
 constexpr double kHopeless = 8;
 
 struct Candidate {
@@ -60,7 +60,7 @@ class Search {
   std::vector<Knobs> candidates(const std::vector<Candidate>& beam) {
     std::vector<std::pair<double, Knobs>> ranked;
     for (const Candidate& from : beam)
-      for (Knobs& k : neighbours(kernel_, target_, from.knobs, arch_.units)) {
+      for (Knobs& k : tuning_candidates(kernel_, target_, from.knobs, arch_.units)) {
         if (!known_.insert(k.text()).second) continue;
         const double cost = predict(k);
         ranked.emplace_back(cost, std::move(k));

@@ -506,8 +506,8 @@ AmdProgram::AmdProgram(std::shared_ptr<Gpu> gpu, hal::CodeObject code, LaunchPla
 
 AmdProgram::~AmdProgram() { retire(); }
 
-Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<DriverInterface> driver,
-                                                 const DeviceOptions& options) {
+hal::OpenedDevice make_device(std::unique_ptr<DriverInterface> driver,
+                              const DeviceOptions& options) {
   auto device = std::make_unique<AmdDevice>(
       std::make_shared<Gpu>(std::move(driver), options.slab_bytes), options);
   BM_TRY(device->open(options));

@@ -19,14 +19,12 @@ namespace bm::amd {
 Result<uint32_t> count_devices(std::string_view interface);
 /// `arch`: empty, or "gfx1100" to insist. Errors: as kfd::open_gpu(), or as open_card(), naming the
 /// card; kInvalidArgument for another `arch`.
-Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
-                                                 std::string_view arch);
+hal::OpenedDevice open_device(std::string_view interface, uint32_t index, std::string_view arch);
 
 /// A card without a kernel driver, booted with the files of `firmware` (am/gpu.h), whoever gives
 /// its function. Errors: of the boot, naming the stage; kInvalidArgument for another `arch`.
-Result<std::unique_ptr<hal::Device>> open_card(
-    std::unique_ptr<PciFunction> function, std::string_view arch,
-    const firmware::Search& firmware = firmware::default_search());
+hal::OpenedDevice open_card(std::unique_ptr<PciFunction> function, std::string_view arch,
+                            const firmware::Search& firmware = firmware::default_search());
 
 enum class PacketMode : uint8_t { kAutomatic, kPm4, kAql };
 
@@ -41,7 +39,7 @@ struct DeviceOptions {
 };
 
 /// A device over any owner of a GPU. Errors: what creating its queues returns.
-Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<DriverInterface> driver,
-                                                 const DeviceOptions& options = {});
+hal::OpenedDevice make_device(std::unique_ptr<DriverInterface> driver,
+                              const DeviceOptions& options = {});
 
 }  // namespace bm::amd

@@ -16,19 +16,13 @@ namespace bm::amd {
 namespace {
 
 Status check_interface(std::string_view interface) {
-  if (interface.empty() || interface == "KFD" || interface == "PCI" || interface == "USB")
-    return {};
-  return fail(Code::kInvalidArgument, "DEV=AMD has no interface '{}' (there are: KFD PCI USB)",
-              interface);
+  return hcq::check_interface("AMD", interface, {"KFD", "PCI", "USB"});
 }
 
 /// A device over whoever owns the GPU, as the settings want it.
-Result<std::unique_ptr<hal::Device>> make_configured(std::unique_ptr<DriverInterface> driver,
-                                                     std::string_view arch) {
+hal::OpenedDevice make_configured(std::unique_ptr<DriverInterface> driver, std::string_view arch) {
+  BM_TRY(hcq::check_arch(arch, driver->facts().chip->name));
   const Settings& now = settings();
-  const std::string_view name = driver->facts().chip->name;
-  if (!arch.empty() && arch != name)
-    return fail(Code::kInvalidArgument, "{} was asked for, this GPU is {}", arch, name);
   DeviceOptions options{.cumode = now.amd_cumode, .priority = now.amd_priority};
   if (now.amd_queue == "pm4") options.packets = PacketMode::kPm4;
   if (now.amd_queue == "aql") options.packets = PacketMode::kAql;
@@ -47,8 +41,7 @@ Result<uint32_t> count_devices(std::string_view interface) {
   return static_cast<uint32_t>(BM_TRY(chosen_cards(kCardVendor)).size());
 }
 
-Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
-                                                 std::string_view arch) {
+hal::OpenedDevice open_device(std::string_view interface, uint32_t index, std::string_view arch) {
   BM_TRY(check_interface(interface));
   if (interface == "PCI")
     return open_card_at(kCardVendor, index,
@@ -63,9 +56,8 @@ Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uin
   return make_configured(std::move(kernel), arch);
 }
 
-Result<std::unique_ptr<hal::Device>> open_card(std::unique_ptr<PciFunction> function,
-                                               std::string_view arch,
-                                               const firmware::Search& firmware) {
+hal::OpenedDevice open_card(std::unique_ptr<PciFunction> function, std::string_view arch,
+                            const firmware::Search& firmware) {
   auto card = BM_TRY(am::AmGpu::open(
       std::move(function), {.firmware = firmware, .power_limit_w = settings().amd_power_limit}));
   am::HostPath* const path = card->host_path();

@@ -1,13 +1,21 @@
 #include "drivers/hcq/device.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
 namespace bm::hcq {
 
-Status check_interface(std::string_view vendor, std::string_view interface, std::string_view only) {
-  if (interface.empty() || interface == only) return {};
-  return fail(Code::kInvalidArgument, "DEV={} has no interface '{}'", vendor, interface);
+Status check_interface(std::string_view vendor, std::string_view interface,
+                       std::initializer_list<std::string_view> known) {
+  if (interface.empty() || std::ranges::find(known, interface) != known.end()) return {};
+  return fail(Code::kInvalidArgument, "DEV={} has no interface '{}' (there are: {})", vendor,
+              interface, fmt::join(known, " "));
+}
+
+Status check_arch(std::string_view arch, std::string_view gpu) {
+  if (arch.empty() || arch == gpu) return {};
+  return fail(Code::kInvalidArgument, "{} was asked for, this GPU is {}", arch, gpu);
 }
 
 bool lock_soon(std::unique_lock<std::mutex>& lock) {

@@ -1,6 +1,7 @@
 #pragma once
 // Devices over a GPU with hardware command queues: buffers, programs, faults and what is in flight.
 
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,8 +19,11 @@
 
 namespace bm::hcq {
 
-/// Errors: kInvalidArgument unless `interface` is empty or the only one so far, "NVK".
-Status check_interface(std::string_view vendor, std::string_view interface, std::string_view only);
+/// Errors: kInvalidArgument unless `interface` is empty or one of `known`.
+Status check_interface(std::string_view vendor, std::string_view interface,
+                       std::initializer_list<std::string_view> known);
+/// Errors: kInvalidArgument unless `arch` is empty or that of this GPU, "gfx1100".
+Status check_arch(std::string_view arch, std::string_view gpu);
 
 /// Takes the mutex within 20 ms or not at all: who holds it may be waiting for the GPU itself, as
 /// long as BM_WAIT_TIMEOUT_MS.

@@ -38,6 +38,8 @@ HostShadows::~HostShadows() {
   stop();
   // The parent's, which nobody can join here.
   if (thread_.joinable()) static_cast<void>(new std::thread(std::move(thread_)));
+  // Its thread waits there, in this copy for ever, and so would the end of what it waits for.
+  if (fork_.is_parents()) static_cast<void>(calls_.release());
 }
 
 void HostShadows::stop() {
@@ -47,8 +49,8 @@ void HostShadows::stop() {
     is_stopping_ = true;
     for (auto& queue : pending_) queue.clear();
   }
-  wake_.notify_all();
-  progress_.notify_all();
+  calls_->wake.notify_all();
+  calls_->progress.notify_all();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -192,7 +194,7 @@ uint64_t HostShadows::expect(hal::QueueKind kind, std::vector<Step> steps) {
       if (step.signal.shadow != nullptr) written.push_back(step.signal.shadow);
       pending_[index_of(kind)].push_back({next_id_++, std::move(step)});
     }
-    wake_.notify_all();
+    calls_->wake.notify_all();
   }
   for (const auto& shadow : written) const std::lock_guard pushed(shadow->mutex);
   return id;
@@ -207,8 +209,8 @@ bool HostShadows::wait_progress(uint64_t longest_ns) {
   std::unique_lock lock(mutex_);
   if (pending_[0].empty() && pending_[1].empty()) return false;
   const uint64_t before = turns_;
-  progress_.wait_for(lock, std::chrono::nanoseconds(longest_ns),
-                     [&] { return turns_ != before || is_stopping_; });
+  calls_->progress.wait_for(lock, std::chrono::nanoseconds(longest_ns),
+                            [&] { return turns_ != before || is_stopping_; });
   return true;
 }
 
@@ -221,9 +223,9 @@ void HostShadows::run() {
         return is_stopping_ || (status_ && (!pending_[0].empty() || !pending_[1].empty()));
       };
       if (has_work() && idle > kEagerLooks)
-        wake_.wait_for(lock, idle > 4 * kEagerLooks ? kLongPause : kShortPause,
-                       [&] { return is_stopping_ || next_id_ != seen; });
-      wake_.wait(lock, has_work);
+        calls_->wake.wait_for(lock, idle > 4 * kEagerLooks ? kLongPause : kShortPause,
+                              [&] { return is_stopping_ || next_id_ != seen; });
+      calls_->wake.wait(lock, has_work);
       if (is_stopping_) return;
       if (std::exchange(seen, next_id_) != next_id_) idle = 0;
     }
@@ -271,7 +273,7 @@ bool HostShadows::look() {
                                          const Pending& pending) { return pending.id <= last; });
   if (!done && status_) status_ = done;
   ++turns_;
-  if (!finished.empty()) progress_.notify_all();
+  if (!finished.empty()) calls_->progress.notify_all();
   return !finished.empty() || is_late_write;
 }
 

@@ -104,7 +104,10 @@ class HostShadows {
   const ForkGuard fork_;
   HostPath& path_;
   mutable std::mutex mutex_;
-  std::condition_variable wake_, progress_;
+  struct Calls {
+    std::condition_variable wake, progress;
+  };
+  std::unique_ptr<Calls> calls_ = std::make_unique<Calls>();
   std::map<uint64_t, std::shared_ptr<Shadow>> shadows_;  ///< by address
   std::array<std::deque<Pending>, 2> pending_;           ///< by queue
   uint64_t next_id_ = 1, turns_ = 0;

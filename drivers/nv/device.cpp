@@ -173,7 +173,7 @@ bool NvDevice::sleep_until_event(uint64_t longest_ns) {
   return woken.has_value();
 }
 
-/// Engines are not told apart: a ring that lives may be waiting for one that died.
+/// Engines are not distinguished: a ring that lives may be waiting for one that died.
 Status NvDevice::recover() {
   const std::lock_guard lock(gpu_->mutex);
   return recover_with(gpu_->health_locked(), "channels", [this] { return rebuild(); });
@@ -243,8 +243,8 @@ NvProgram::NvProgram(std::shared_ptr<Gpu> gpu, hal::CodeObject code, LaunchPlan 
 
 NvProgram::~NvProgram() { retire(); }
 
-Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<DriverInterface> driver,
-                                                 const DeviceOptions& options) {
+hal::OpenedDevice make_device(std::unique_ptr<DriverInterface> driver,
+                              const DeviceOptions& options) {
   auto device =
       std::make_unique<NvDevice>(std::make_shared<Gpu>(std::move(driver), options.slab_bytes));
   BM_TRY(device->open(options));

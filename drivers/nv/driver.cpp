@@ -1,5 +1,7 @@
 // What the table of drivers calls: the nvidia kernel driver of this machine, or a card of our own.
 
+#include "drivers/hcq/device.h"
+#include "drivers/hcq/shadow_device.h"
 #include "drivers/nv/cards.h"
 #include "drivers/nv/device.h"
 #include "drivers/nv/gsp/card.h"
@@ -13,18 +15,11 @@ namespace bm::nv {
 namespace {
 
 Status check_interface(std::string_view interface) {
-  if (interface.empty() || interface == "NVK" || interface == "PCI") return {};
-  return fail(Code::kInvalidArgument, "DEV=NV has no interface '{}' (there are: NVK PCI)",
-              interface);
+  return hcq::check_interface("NV", interface, {"NVK", "PCI"});
 }
 
-/// A device over whoever owns the GPU.
-Result<std::unique_ptr<hal::Device>> make_checked(std::unique_ptr<DriverInterface> driver,
-                                                  std::string_view arch) {
-  const std::string name = fmt::format("sm_{}", driver->facts().sm_version);
-  if (!arch.empty() && arch != name)
-    return fail(Code::kInvalidArgument, "{} was asked for, this GPU is {}", arch, name);
-  return make_device(std::move(driver));
+Status check_arch(const DriverInterface& driver, std::string_view arch) {
+  return hcq::check_arch(arch, fmt::format("sm_{}", driver.facts().sm_version));
 }
 
 }  // namespace
@@ -35,8 +30,7 @@ Result<uint32_t> count_devices(std::string_view interface) {
   return count_rm(real_system());
 }
 
-Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
-                                                 std::string_view arch) {
+hal::OpenedDevice open_device(std::string_view interface, uint32_t index, std::string_view arch) {
   BM_TRY(check_interface(interface));
   if (interface == "PCI")
     return open_card_at(kCardVendor, index,
@@ -44,15 +38,27 @@ Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uin
   auto kernel = BM_TRY(open_rm(
       real_system(),
       {.index = index, .window = settings().nv_window, .version_override = settings().nv_version}));
-  return make_checked(std::move(kernel), arch);
+  BM_TRY(check_arch(*kernel, arch));
+  return make_device(std::move(kernel));
 }
 
-Result<std::unique_ptr<hal::Device>> open_card(std::unique_ptr<PciFunction> function,
-                                               std::string_view arch,
-                                               const firmware::Search& firmware) {
+hal::OpenedDevice open_card(std::unique_ptr<PciFunction> function, std::string_view arch,
+                            const firmware::Search& firmware) {
   auto card = BM_TRY(gsp::GspCard::open(std::move(function), {.firmware = firmware}));
+  return open_booted(std::move(card), arch);
+}
+
+hal::OpenedDevice open_booted(std::unique_ptr<gsp::GspCard> card, std::string_view arch,
+                              const DeviceOptions& options) {
   auto gpu = BM_TRY(gsp::GspGpu::open(gsp::make_running(std::move(card))));
-  return make_checked(std::move(gpu), arch);
+  BM_TRY(check_arch(*gpu, arch));
+  hcq::HostPath* const path = gpu->host_path();
+  auto device = make_device(std::move(gpu), options);
+  // Its own rings and their memory are the last of what a start makes.
+  if (!device && !device.error().message.starts_with("stage P"))
+    return tl::unexpected(gsp::at_stage(gsp::UpperStage::kObjects, std::move(device.error())));
+  return !device || path == nullptr ? std::move(device)
+                                    : hcq::make_shadowed(std::move(*device), *path);
 }
 
 }  // namespace bm::nv

@@ -54,7 +54,10 @@ Result<std::vector<PciSelector>> find_cards(System& system, const CardVendor& ve
   if (!named) return tl::unexpected(std::move(named.error()).within("BM_PCI"));
   if (!named->empty()) {
     // A server may have other functions, too, and counts those that match.
-    for (PciSelector& selector : *named) selector.vendor = vendor.id;
+    for (PciSelector& selector : *named) {
+      selector.vendor = vendor.id;
+      if (vendor.base_classes.size() == 1) selector.base_class = vendor.base_classes[0];
+    }
     return named;
   }
   std::vector<PciSelector> free;

@@ -94,7 +94,9 @@ Result<std::unique_ptr<PciFunction>> open_pci(System& system, const PciSelector&
     case PciSelector::Way::kSysfs: return open_sysfs_pci(system, selector.address, kLocks);
     case PciSelector::Way::kRemote: {
       RemotePciOptions options{.address = selector.server, .index = selector.index};
-      if (selector.vendor != 0) options.probe = RemotePciProbe{.vendor = selector.vendor};
+      if (selector.vendor != 0)
+        options.probe =
+            RemotePciProbe{.vendor = selector.vendor, .base_class = selector.base_class};
       // Who waits longer for kernels waits longer for a model that runs them before it answers.
       options.reply_limit =
           std::max(options.reply_limit, std::chrono::milliseconds(settings().wait_timeout_ms));

@@ -20,6 +20,9 @@ struct PciSelector {
   uint32_t index = 0;  ///< of kRemote: among the functions of the server
   /// Of kRemote: which functions count; 0: as the server numbers them.
   uint16_t vendor = 0;
+  /// Of kRemote, with `vendor`: of those alone whose class code has this highest byte; 0: any. A
+  /// card has an audio function, too.
+  uint8_t base_class = 0;
 };
 /// "vfio:0000:03:00.0", "sysfs:03:00.0", "remote:/path.sock", "remote:localhost:6667",
 /// "remote:/path.sock#1" (the second function), "vfio-user:/path.sock"; an address alone means

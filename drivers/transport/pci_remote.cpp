@@ -78,6 +78,10 @@ std::string one_line(std::string text) {
   return text;
 }
 
+std::chrono::milliseconds limit_of_opening(const RemotePciOptions& options) {
+  return std::min(options.open_limit, options.reply_limit);
+}
+
 /// The connection. Its first failure is the last thing that happens on it. Thread: any; who needs
 /// several calls in a row holds lock().
 class Connection {
@@ -85,13 +89,18 @@ class Connection {
   Connection(StreamSocket socket, const RemotePciOptions& options)
       : socket_(std::move(socket)),
         is_unix_(socket_.is_unix()),
-        limit_(options.reply_limit),
+        limit_(limit_of_opening(options)),
         slow_limit_(options.reset_limit) {}
 
   std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(mutex_); }
   Status status() const {
     const auto held = lock();
     return status_;
+  }
+  /// From here on kernels may run before an answer comes.
+  void is_open(std::chrono::milliseconds limit) {
+    const auto held = lock();
+    limit_ = limit;
   }
   bool is_unix() const { return is_unix_; }
   const std::string& name() const { return socket_.name(); }
@@ -184,7 +193,8 @@ class Connection {
   mutable std::recursive_mutex mutex_;
   StreamSocket socket_;
   const bool is_unix_;
-  const std::chrono::milliseconds limit_, slow_limit_;
+  std::chrono::milliseconds limit_;
+  const std::chrono::milliseconds slow_limit_;
   Status status_;
   std::vector<std::byte> posted_;
 };
@@ -317,8 +327,7 @@ class RemotePci final : public PciFunction {
  public:
   RemotePci(System& system, std::unique_ptr<Connection> connection, uint32_t id)
       : system_(system), connection_(std::move(connection)), id_(id) {
-    // The server's memory is no memory of this process, unless its descriptors come along.
-    limits_.reaches_host = connection_->is_unix();
+    limits_.reaches_host = false;  // open() looks
   }
   ~RemotePci() override {
     for (const std::unique_ptr<Allocation>& allocation : free_)
@@ -439,6 +448,7 @@ Status RemotePci::open(const RemotePciOptions& options, const std::string& bus) 
     // Models of devices may serve an empty configuration space. They have said what they are by
     // answering the probe.
     identity_.vendor = options.probe->vendor;
+    identity_.class_code = uint32_t{options.probe->base_class} << 16;
     if (options.probe->devices.size() == 1)
       identity_.device = static_cast<uint16_t>(options.probe->devices[0].device);
   } else {
@@ -453,7 +463,14 @@ Status RemotePci::open(const RemotePciOptions& options, const std::string& bus) 
     (void)connection_->call({.command = Command::kResizeBar, .device = id_, .place = bar});
   }
   BM_TRY(status());
-  return read_bars();
+  BM_TRY(read_bars());
+  if (!connection_->is_unix()) return {};
+  // The server's memory is no memory of this process, unless its descriptors come along.
+  if (auto page = allocate(kPage, true); page && (*page)->mapped != nullptr) {
+    limits_.reaches_host = true;
+    free_.push_back(std::move(*page));
+  }
+  return status();
 }
 
 Status RemotePci::read_bars() {
@@ -645,7 +662,8 @@ Result<std::unique_ptr<DmaMemory>> RemotePci::dma_allocate(uint64_t bytes, bool 
 }
 
 Result<std::unique_ptr<Connection>> connect(System& system, const RemotePciOptions& options) {
-  StreamSocket socket = BM_TRY(StreamSocket::connect(system, options.address, options.reply_limit));
+  StreamSocket socket =
+      BM_TRY(StreamSocket::connect(system, options.address, limit_of_opening(options)));
   return std::make_unique<Connection>(std::move(socket), options);
 }
 
@@ -695,8 +713,9 @@ Result<std::vector<RemotePciName>> probe_remote_pci(System& system,
   return probe(*connection, options.probe.value_or(RemotePciProbe{}));
 }
 
-Result<std::unique_ptr<PciFunction>> open_remote_pci(System& system,
-                                                     const RemotePciOptions& options) {
+namespace {
+
+Result<std::unique_ptr<PciFunction>> open_named(System& system, const RemotePciOptions& options) {
   std::unique_ptr<Connection> connection = BM_TRY(connect(system, options));
   RemotePciName name{.bus = "", .id = options.index};
   if (options.probe) {
@@ -706,8 +725,19 @@ Result<std::unique_ptr<PciFunction>> open_remote_pci(System& system,
                   options.address, options.index, names.size(), options.probe->vendor);
     name = names[options.index];
   }
+  Connection& opened = *connection;
   auto function = std::make_unique<RemotePci>(system, std::move(connection), name.id);
   BM_TRY(function->open(options, name.bus));
+  opened.is_open(options.reply_limit);
+  return function;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PciFunction>> open_remote_pci(System& system,
+                                                     const RemotePciOptions& options) {
+  auto function = open_named(system, options);
+  if (!function && function.error().code == Code::kTimeout) function.error().message += kOneClient;
   return function;
 }
 

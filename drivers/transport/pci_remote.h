@@ -36,6 +36,9 @@ struct RemotePciOptions {
   /// TIMEOUT: servers of this machine answer in microseconds, and one that has died has closed; but
   /// a model may run whole kernels before it answers, tinygrad's for a minute.
   std::chrono::milliseconds reply_limit{120'000};
+  /// Of what opens the function, where nothing runs kernels yet. TIMEOUT: a server answers that in
+  /// milliseconds, or has another client, whose end may be hours away.
+  std::chrono::milliseconds open_limit{15'000};
   /// TIMEOUT: a reset or a resized BAR takes a second of the other kernel; 60 s cover a machine
   /// that asks a person for a password first.
   std::chrono::milliseconds reset_limit{60'000};

@@ -395,7 +395,10 @@ Result<std::unique_ptr<PciFunction>> open_vfio_user_pci(System& system,
                 options.address);
   StreamSocket socket = BM_TRY(StreamSocket::connect(system, options.address, options.reply_limit));
   auto function = std::make_unique<VfioUserPci>(system, std::move(socket), options);
-  BM_TRY(function->open());
+  if (Status opened = function->open(); !opened) {
+    if (opened.error().code == Code::kTimeout) opened.error().message += kOneClient;
+    return tl::unexpected(std::move(opened.error()));
+  }
   return function;
 }
 

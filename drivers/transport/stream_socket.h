@@ -14,6 +14,10 @@
 
 namespace bm {
 
+/// Behind the error of a server that takes a connection and then says nothing.
+inline constexpr std::string_view kOneClient =
+    "; such a server has one client at a time, so another process may have the card";
+
 /// Thread: one sends and one receives at a time.
 class StreamSocket {
  public:

@@ -114,7 +114,11 @@ Result<Rom> parse_rom(const Image& file) {
     // last one whatever it says, the vendor's module asks it. Either way nothing has to follow.
     const bool may_end = !rom.images.empty() && rom.images.back().code_type == kNbsiImage &&
                          !rom.images.back().is_last;
-    if (!image && may_end) break;
+    // So may others: behind FWSEC nothing is missed, where there are bytes and they begin no image.
+    const auto signature = file.at<uint16_t>(at, "ROM signature");
+    const bool is_blank = signature && !is_one_of(kRomSignatures, *signature) &&
+                          std::ranges::count(rom.images, kFwsecImage, &RomImage::code_type) != 0;
+    if (!image && (may_end || is_blank)) break;
     if (!image) return tl::unexpected<Error>(std::move(image.error()));
     at += image->size;
     rom.images.push_back(*image);

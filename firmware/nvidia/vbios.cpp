@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
 
 namespace bm::firmware::nvidia {
 namespace {
@@ -75,12 +76,18 @@ Result<std::vector<FalconUcodeEntry>> read_table(const Rom& rom, uint64_t at) {
 Result<Bit> find_bit(const Rom& rom) {
   const Image view = rom.view();
   const auto mark = std::as_bytes(std::span(kBitMark));
+  std::optional<uint64_t> other;
   for (uint64_t at = 0; at + kBitHeaderBytes <= rom.bytes.size(); ++at) {
     if (std::memcmp(rom.bytes.data() + at, mark.data(), mark.size()) != 0) continue;
     const auto header_bytes = BM_TRY(view.at<uint8_t>(at + 8, "BIT header size"));
     const auto header = view.section(at, header_bytes, "BIT header");
-    if (header_bytes >= kBitHeaderBytes && header && adds_up(*header)) return read_bit(view, at);
+    if (header_bytes < kBitHeaderBytes || !header) continue;
+    if (adds_up(*header)) return read_bit(view, at);
+    const auto token_bytes = BM_TRY(view.at<uint8_t>(at + 9, "BIT token size"));
+    if (!other && token_bytes >= kShortToken) other = at;
   }
+  // The vendor's module wants the sum, nouveau and nova-core do not look at it.
+  if (other) return read_bit(view, *other);
   return fail(Code::kCorrupt, "{}: no BIT in {:#x} bytes of images", rom.name, rom.bytes.size());
 }
 

@@ -140,6 +140,8 @@ class Device {
   virtual Result<std::string> disassemble(const CodeObject& code) = 0;
 };
 
+using OpenedDevice = Result<std::unique_ptr<Device>>;
+
 /// One row of the table of drivers (drivers/builtin.cpp).
 struct DriverInfo {
   const char* name;  ///< device name in DEV: "CPU", "AMD", …
@@ -155,8 +157,7 @@ struct DriverInfo {
   /// nullptr where `count` is as cheap; never loads a library that brings more than itself.
   Result<std::string> (*installed)() = nullptr;
   /// Opens unit `index`. `arch`: requested architecture or empty.
-  Result<std::unique_ptr<Device>> (*open)(std::string_view interface, uint32_t index,
-                                          std::string_view arch);
+  OpenedDevice (*open)(std::string_view interface, uint32_t index, std::string_view arch);
   /// Those of `interfaces` that take a device for this process alone, because opening boots it:
   /// "PCI USB". Tried only when named, and not opened to list devices.
   const char* booting = "";

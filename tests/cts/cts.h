@@ -3,6 +3,7 @@
 // function over one device; a device joins all of them by one row in a list, which also names what
 // it cannot do and why.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -23,6 +24,11 @@ namespace bm::cts {
 /// TIMEOUT: devices here execute a case in milliseconds; 20 s covers a busy machine with
 /// sanitizers.
 inline const std::chrono::milliseconds kDeadline = bm::test::patience(std::chrono::seconds(20));
+/// BM_WAIT_TIMEOUT_MS of cases whose waits never end: long for work that gets on, also where a
+/// model in another process shares a loaded machine. Whole runs of those cases stay within minutes.
+inline const auto kShortWaitMs = static_cast<uint32_t>(
+    std::min(bm::test::patience(std::chrono::milliseconds(250)), std::chrono::milliseconds(1000))
+        .count());
 
 /// Which cases, and the reason. `cases`: a case's name, a prefix ending in '*', or the tag of what
 /// the cases need: "#copies", "#kernels" (Needs).

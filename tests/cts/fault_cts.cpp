@@ -212,8 +212,6 @@ Status bad_imports(Rig& rig) {
 
 // ---- Waits that never end
 
-constexpr uint32_t kShortWaitMs = 250;  // long for work that gets on, on a loaded machine
-
 /// A wait for 7 that nobody answers, a write behind it, and a signal behind that. Where there is
 /// another queue, it waits for something else as vainly.
 Status submit_stuck(Rig& rig, hal::Buffer& words) {
@@ -301,17 +299,16 @@ Status full_queue(Rig& rig) {
   return {};
 }
 
-constexpr Case kCases[] = {
-    {"fault.foreign_code", foreign_code, Needs::kKernels},
-    {"fault.damaged_code", damaged_code, Needs::kKernels},
-    {"fault.load_limits", load_limits, Needs::kKernels},
-    {"fault.malformed_commands", malformed_commands},
-    {"fault.malformed_launches", malformed_launches, Needs::kKernels},
-    {"fault.refused_replay", refused_replay, Needs::kKernels},
-    {"fault.out_of_memory", out_of_memory, Needs::kCopies},
-    {"fault.bad_imports", bad_imports},
-    {"fault.wait_never_comes", wait_never_comes, Needs::kCopies, kShortWaitMs},
-    {"fault.full_queue", full_queue, Needs::kCopies, kShortWaitMs}};
+const Case kCases[] = {{"fault.foreign_code", foreign_code, Needs::kKernels},
+                       {"fault.damaged_code", damaged_code, Needs::kKernels},
+                       {"fault.load_limits", load_limits, Needs::kKernels},
+                       {"fault.malformed_commands", malformed_commands},
+                       {"fault.malformed_launches", malformed_launches, Needs::kKernels},
+                       {"fault.refused_replay", refused_replay, Needs::kKernels},
+                       {"fault.out_of_memory", out_of_memory, Needs::kCopies},
+                       {"fault.bad_imports", bad_imports},
+                       {"fault.wait_never_comes", wait_never_comes, Needs::kCopies, kShortWaitMs},
+                       {"fault.full_queue", full_queue, Needs::kCopies, kShortWaitMs}};
 
 }  // namespace
 

@@ -234,8 +234,7 @@ Status closed_while_stuck(World& world) {
   return {};
 }
 
-constexpr uint32_t kShortWaitMs = 250;  // long for work that gets on, on a loaded machine
-constexpr Case kCases[] = {
+const Case kCases[] = {
     {"fault.bad_graphs", bad_graphs},
     {"fault.aliased_inputs", aliased_inputs, Needs::kCopies},
     {"fault.host_functions", host_functions, Needs::kCopies},

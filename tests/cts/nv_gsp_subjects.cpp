@@ -5,8 +5,6 @@
 #include <memory>
 
 #include "drivers/nv/device.h"
-#include "drivers/nv/rm_gsp/booted_card.h"
-#include "drivers/nv/rm_gsp/gpu.h"
 #include "runtime/base/env.h"
 #include "tests/cts/cts.h"
 #include "tests/cts/nv_kernels.h"
@@ -37,9 +35,7 @@ gsp::test::CardRig& card(size_t machine, uint32_t unit) {
 
 template <size_t kIndex, uint32_t kUnit>
 Result<std::unique_ptr<hal::Device>> open() {
-  auto booted = BM_TRY(card(kIndex, kUnit).open());
-  auto gpu = BM_TRY(gsp::GspGpu::open(gsp::make_running(std::move(booted))));
-  return nv::make_device(std::move(gpu));
+  return nv::open_booted(BM_TRY(card(kIndex, kUnit).open()));
 }
 
 template <size_t... kIndex>

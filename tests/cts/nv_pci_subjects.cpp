@@ -7,6 +7,7 @@
 #include "runtime/base/env.h"
 #include "tests/cts/cts.h"
 #include "tests/cts/nv_kernels.h"
+#include "tests/cts/process_memory.h"
 
 namespace bm::cts {
 namespace {
@@ -18,15 +19,10 @@ Result<std::unique_ptr<hal::Device>> open() {
 
 }  // namespace
 
-// Neither remote PCI nor the model behind vfio-user reaches memory of this process that it was
-// given no descriptor of, which is what these wrap.
 std::vector<Subject> subjects() {
   static const ScopedSetting text("BM_NV_CODE", "ptx");
   Subject subject{"NV_PCI", open<0>, ptx_kernel, ptx_exemptions(), {}, open<1>};
-  for (const char* const name : {"memory.external", "cross.freed_inputs", "cross.peer_points",
-                                 "cross.chain", "cross.removed_wait", "cross.changed_inputs",
-                                 "cross.peer_chain", "cross.scrambled", "fault.bad_imports"})
-    subject.unsupported.push_back({name, "the card's side does not reach memory of this process"});
+  exempt_process_memory(subject);
   return {subject};
 }
 

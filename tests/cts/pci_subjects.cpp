@@ -6,6 +6,7 @@
 #include "drivers/amd/device.h"
 #include "tests/cts/amd_kernels.h"
 #include "tests/cts/cts.h"
+#include "tests/cts/process_memory.h"
 
 namespace bm::cts {
 namespace {
@@ -17,14 +18,9 @@ Result<std::unique_ptr<hal::Device>> open() {
 
 }  // namespace
 
-// Neither remote PCI nor the model behind vfio-user reaches memory of this process that it was
-// given no descriptor of, which is what these wrap.
 std::vector<Subject> subjects() {
   Subject subject{"PCI", open<0>, amd_kernel, {}, {}, open<1>};
-  for (const char* const name : {"memory.external", "cross.freed_inputs", "cross.peer_points",
-                                 "cross.chain", "cross.removed_wait", "cross.changed_inputs",
-                                 "cross.peer_chain", "cross.scrambled", "fault.bad_imports"})
-    subject.unsupported.push_back({name, "the card's side does not reach memory of this process"});
+  exempt_process_memory(subject);
   return {subject};
 }
 

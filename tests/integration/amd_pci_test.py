@@ -16,9 +16,12 @@ cost      boot and one kernel: at most 500 writes of page tables, and no read of
 faults    of the bus, of firmware, of engines and of submissions, under the unmodified program: exit code, first cause, in time; then
           the same card works. One of each kind; faults:1 is all
 hot       generate --keep-weights: the second process finds the weights on the card; a killed process, a changed bit and `gpu forget`
+foreign   servers that do what ours does not: they close, say nothing, answer in single bytes, lie, in the middle of a boot (foreign:5 of
+          each); a boot ends with a line that says where, or works, and a server as it should be is used afterwards
 signals   boots ended by SIGINT and SIGKILL at random moments, so many of each (signals:10); the next one works
 """
 import atexit
+import contextlib
 import glob
 import json
 import os
@@ -26,9 +29,11 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from limits import seconds
@@ -39,6 +44,10 @@ PROGRAM = os.path.join(FOLDER, "bellmetal")
 MODEL = "models/bundled/licence.gguf"
 HELD = tempfile.TemporaryDirectory(prefix="amd-pci-")
 FIRMWARE = os.path.join(HELD.name, "firmware")
+
+
+# A boot loader that was left half way refuses to begin again, and the next boot resets the card.
+NOT_STRICT = ["--tolerate", "PSP: boot loader command 0x80000"]
 
 
 def check(is_right, what):
@@ -55,8 +64,10 @@ class Card:
         Card.count += 1
         self.path = os.path.join(HELD.name, f"card{Card.count}")
         self.name = f"{TRANSPORT}:{self.path}"
+        # A file: it has a line for every client, and a pipe that nobody reads is full after some hundred of them.
+        self.said = tempfile.TemporaryFile("w+", dir=HELD.name)
         self.server = subprocess.Popen([os.path.join(FOLDER, "sim-amd-pci"), "--" + TRANSPORT, self.path, "--chip", CHIP,
-                                        "--clients", "0", *(["--strict"] if strict else []), *options], stderr=subprocess.PIPE, text=True)
+                                        "--clients", "0", *(["--strict"] if strict else NOT_STRICT), *options], stderr=self.said, text=True)
         atexit.register(self.server.kill)
         limit = time.monotonic() + seconds(30)
         while not os.path.exists(self.path):
@@ -66,7 +77,9 @@ class Card:
     def end(self):
         """What the card has to say of its drivers: nothing is expected."""
         self.server.send_signal(signal.SIGTERM)
-        text = self.server.communicate(timeout=seconds(30))[1]
+        self.server.wait(timeout=seconds(30))
+        self.said.seek(0)
+        text = self.said.read()
         check(self.server.returncode == 0, f"the model ended with {self.server.returncode}:\n{text}")
         return text
 
@@ -155,7 +168,8 @@ def kept(card):
 def part_hot():
     # The modelled card computes on the processor: a busy one is no hang.
     os.environ["BM_WAIT_TIMEOUT_MS"] = str(int(seconds(120) * 1000))
-    card = Card()
+    # All of it shows in BAR 0, as over remote PCI: a small one is looked past through the registers that change a bit below.
+    card = Card(*(["--bar0", "4096"] if TRANSPORT == "vfio-user" else []))
     expected, _ = generate("CPU", 2, card)
     size = os.path.getsize(MODEL)
     clients = []  # what each was there for
@@ -213,10 +227,10 @@ def part_hot():
     check(len(copied) == len(clients), f"{len(clients)} clients: {text}")
     by_state = dict(zip(clients, copied))
     print(by_state)
-    # Slabs of 32 MiB are cleared by copies of zeros here, and so is what weights are loaded into.
+    # Over remote PCI slabs of 32 MiB are cleared by copies of zeros, and so is what weights are loaded into.
     slab = 32 << 20
     check(by_state["hot"] % slab < 1 << 20, f"bytes copied: {by_state}")
-    check(by_state["cold"] % slab > size * 3 // 2, f"bytes copied: {by_state}")
+    check(by_state["cold"] - by_state["hot"] > size * 3 // 4, f"bytes copied: {by_state}")
     # Where it cannot be done it is said, before anything is loaded.
     for device in ("CPU", "NULL"):
         done = subprocess.run([PROGRAM, "generate", MODEL, "x", "--keep-weights"], env={**os.environ, "DEV": device},
@@ -282,6 +296,17 @@ def part_autopsy():
     text = subprocess.run([PROGRAM, "gpu", "autopsy", "--pci", card.name, "--address", "0x200000000000"], capture_output=True,
                           text=True, timeout=seconds(60), check=False).stdout
     check(text.startswith("cause: ") and "0x200000000000: " in text, f"as text: {text}")
+    # A card that another process has: it is said so, and its owner notices nothing.
+    owner = subprocess.Popen([os.path.join(FOLDER, "amd_pci_open"), "--stay"], env=environment(card), stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL, text=True)
+    check(owner.stdout.readline() == "open\n", "the card's owner does not open it")
+    done = subprocess.run([PROGRAM, "gpu", "top", "--pci", card.name, "--json"], capture_output=True, text=True, timeout=seconds(60),
+                          check=False)
+    check(done.returncode == 0 and owner.poll() is None, f"top of an owned card: exit code {done.returncode}: {done.stdout}{done.stderr}")
+    row = json.loads(done.stdout)["cards"][0]
+    check("another process" in row.get("note", "") and "power_limit_w" not in row, f"top of an owned card: {row}")
+    owner.kill()
+    owner.wait()
     print(card.end())
     silent = Card("--fault", "smu,6,0")
     booted = subprocess.run([os.path.join(FOLDER, "amd_pci_open")], env=environment(silent), capture_output=True, text=True,
@@ -476,6 +501,122 @@ def part_signals(rounds=10):
         boots["warm" if is_warm else "cold"] += 1
     print(f"{rounds} SIGINT and {rounds} SIGKILL within {longest:.2f} s: {ended}; every next open succeeded: {boots}; seed {seed}")
     check(ended["before its end"] > 0, "no signal came in time")
+    print(card.end())
+
+
+class Between:
+    """Stands between a client and the modelled card's server and, after so many bytes of its answers, is another server."""
+
+    def __init__(self, card, kind, after):
+        Card.count += 1
+        self.path = os.path.join(HELD.name, f"between{Card.count}")
+        self.name = f"{TRANSPORT}:{self.path}"
+        self.kind, self.left, self.card = kind, after, card
+        self.open = []
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen()
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                client = self.listener.accept()[0]
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(self.card.path)
+            self.open += [client, server]
+            threading.Thread(target=self.pump, args=(client, server, False), daemon=True).start()
+            threading.Thread(target=self.pump, args=(server, client, True), daemon=True).start()
+
+    @staticmethod
+    def take(source):
+        """The next bytes and their descriptors; a whole message of vfio-user, since descriptors belong to the first byte of one."""
+        if TRANSPORT != "vfio-user":
+            return socket.recv_fds(source, 1 << 16, 16)[:2]
+        data, fds, _, _ = socket.recv_fds(source, 16, 16)
+        while data and len(data) < 16:
+            data += source.recv(16 - len(data))
+        size = int.from_bytes(data[4:8], "little")
+        while data and len(data) < size:
+            data += source.recv(size - len(data))
+        return data, fds
+
+    def pump(self, source, to, is_answer):
+        try:
+            while True:
+                data, fds = self.take(source)
+                if not data:
+                    break
+                if is_answer and (self.kind == "bytes" or len(data) > self.left):
+                    data = self.another(data, to)
+                self.left -= len(data) if is_answer else 0
+                socket.send_fds(to, [data], fds) if fds else to.sendall(data)
+                for fd in fds:
+                    os.close(fd)
+        except OSError:
+            pass
+        for end in (source, to):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def another(self, data, to):
+        if self.kind == "close":
+            to.sendall(data[: max(self.left, 0)])
+            raise OSError
+        if self.kind == "silence":
+            threading.Event().wait()
+        if self.kind == "bytes":
+            for i in range(len(data) - 1):
+                to.sendall(data[i : i + 1])
+            return data[-1:]
+        if self.kind == "lie" and self.left >= 0:
+            changed = bytearray(data)
+            changed[self.left] ^= 0xff
+            return bytes(changed)
+        return data
+
+    def end(self):
+        self.listener.close()
+        for end in self.open:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def part_foreign(rounds=2):
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    card = Card("--bar0", "4096", strict=False)
+    opener = [os.path.join(FOLDER, "amd_pci_open")]
+    whole = Between(card, "none", 1 << 62)
+    open_card(whole)
+    answered = (1 << 62) - whole.left
+    whole.end()
+    # What is silent for good costs the limit of an answer: ten seconds over vfio-user, two minutes over remote PCI.
+    kinds = ["close"] * 5 + ["lie"] * 3 + ["bytes"] + (["silence"] if TRANSPORT == "vfio-user" else [])
+    for kind in kinds * rounds:
+        card.end()
+        card = Card("--bar0", "4096", strict=False)
+        after = 0 if kind == "bytes" else int(chance.choice([answered ** chance.random(), answered * chance.random()]))
+        between = Between(card, kind, after)
+        begun = time.monotonic()
+        done = subprocess.run(opener, env={**environment(between), "BM_LOG": "amd=0"}, capture_output=True, text=True, check=False,
+                              timeout=seconds(400))
+        what = f"{kind} after {after} of {answered} bytes, seed {seed}"
+        check(done.returncode == 0 or done.returncode > 0 and done.stderr.strip(), f"{what}: exit code {done.returncode}: {done.stderr}")
+        check(kind != "bytes" or done.returncode == 0, f"{what}: {done.stderr}")
+        between.end()
+        print(f"{what}: exit code {done.returncode} after {time.monotonic() - begun:.1f} s: {done.stderr.strip()[:160]!r}", flush=True)
+        open_card(card)
+    # One that takes connections and never says anything has another client, as far as anybody can tell.
+    path = os.path.join(HELD.name, "mute")
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind(path)
+        mute.listen()
+        given = {**os.environ, "DEV": "AMD:PCI", "BM_PCI": f"{TRANSPORT}:{path}", "BM_FIRMWARE_DIR": FIRMWARE}
+        done = subprocess.run(opener, env=given, capture_output=True, text=True, check=False, timeout=seconds(60))
+        check(done.returncode > 0 and "another process may have the card" in done.stderr, f"a mute server: {done.returncode}: {done.stderr}")
     print(card.end())
 
 

@@ -4,7 +4,8 @@
 usage: nv_pci_test.py FOLDER TRANSPORT CHIP PART...
 
 FOLDER is the one of the programs: bellmetal, nv_pci_open (opens a card and closes it), sim-nv-pci, sim-nv-firmware and cts_nv_pci.
-TRANSPORT is remote or vfio-user. Parts:
+TRANSPORT is remote, tcp (the same protocol, over which the card reaches no memory of ours),
+vfio-user, or process: cards of bellmetal_nv in its own process, for the first part. Parts:
 
 generate  the program's selftest, then the bundled model's tokens, those of the CPU; the card has nothing against any of it
 states    boots of a card just switched on, left in order, left by a killed process, and after a child of fork()
@@ -27,7 +28,9 @@ from limits import seconds
 
 FOLDER, TRANSPORT, CHIP = sys.argv[1:4]
 PARTS = sys.argv[4:]
-PROGRAM = os.path.join(FOLDER, "bellmetal")
+PROGRAM = os.path.join(FOLDER, "bellmetal_nv" if TRANSPORT == "process" else "bellmetal")
+CHIPS = ["tu102", "ga100", "ga102", "ad102", "gh100", "gb100", "gb202"]
+DEVICE = f"NV:{CHIPS.index(CHIP)}:LLVM" if TRANSPORT == "process" else "NV:PCI:LLVM"
 OPENER = os.path.join(FOLDER, "nv_pci_open")
 MODEL = "models/bundled/licence.gguf"
 HELD = tempfile.TemporaryDirectory(prefix="nv-pci-")
@@ -39,6 +42,15 @@ def check(is_right, what):
         sys.exit(f"{CHIP} over {TRANSPORT}: {what}")
 
 
+class OwnCard:
+    """One of the program's own process, which it ends when the card refuses something."""
+
+    name = ""
+
+    def end(self):
+        return ""
+
+
 class Card:
     """A modelled card that stays until the end, whoever comes and goes."""
 
@@ -47,15 +59,25 @@ class Card:
     def __init__(self, *options):
         Card.count += 1
         self.path = os.path.join(HELD.name, f"card{Card.count}")
-        self.name = f"{TRANSPORT}:{self.path}"
         self.log = open(self.path + ".log", "w+")
-        self.server = subprocess.Popen([os.path.join(FOLDER, "sim-nv-pci"), CHIP, "--" + TRANSPORT, self.path, "--clients", "0",
+        place = ["--remote", "0"] if TRANSPORT == "tcp" else ["--" + TRANSPORT, self.path]
+        self.server = subprocess.Popen([os.path.join(FOLDER, "sim-nv-pci"), CHIP, *place, "--clients", "0",
                                         "--firmware", FIRMWARE, *options], stdout=self.log, stderr=self.log)
         atexit.register(self.server.kill)
         limit = time.monotonic() + seconds(30)
-        while not os.path.exists(self.path):
+        while not self.find_name():
             check(self.server.poll() is None and time.monotonic() < limit, "the model does not start")
             time.sleep(0.01)
+
+    def find_name(self):
+        """What BM_PCI calls it; empty until it listens."""
+        if TRANSPORT == "tcp":  # the server's first line
+            with open(self.path + ".log", encoding="utf-8") as said:
+                line = said.readline()
+            self.name = "remote:" + line.strip() if line.endswith("\n") else ""
+        else:
+            self.name = f"{TRANSPORT}:{self.path}" if os.path.exists(self.path) else ""
+        return self.name
 
     def end(self, may_refuse=False):
         """What the card has to say of its drivers: nothing is expected."""
@@ -68,7 +90,7 @@ class Card:
 
 
 def environment(*cards):
-    return {**os.environ, "DEV": "NV:PCI:LLVM", "BM_PCI": ",".join(card.name for card in cards), "BM_FIRMWARE_DIR": FIRMWARE,
+    return {**os.environ, "DEV": DEVICE, "BM_PCI": ",".join(card.name for card in cards), "BM_FIRMWARE_DIR": FIRMWARE,
             "BM_NV_CODE": "ptx"}
 
 
@@ -92,11 +114,11 @@ def boot(card):
 
 
 def part_generate(count=3):
-    card = Card()
+    card = OwnCard() if TRANSPORT == "process" else Card()
     tested = run([PROGRAM, "selftest"], card).stdout
     check("0 failed" in tested, f"selftest: {tested}")
     wanted = generate("CPU:LLVM", count, card)
-    got = generate("NV:PCI:LLVM", count, card)
+    got = generate(DEVICE, count, card)
     check(got == wanted and len(got) == count, f"tokens {got}, on the CPU {wanted}")
     print(card.end())
 

@@ -5,7 +5,7 @@
     judge_models.py BUILD CHROOT [ARCHITECTURE …]
 
 CHROOT: a folder with Debian sid's libllama0 and python3-numpy, entered as root. A prompt of 17 tokens is fed
-at once and 15 more one by one; positions 17 to 32 are compared. Prints the largest difference relative to
+at once and 15 more one by one; positions 17 to 32 are compared. Of encoders the hidden states of all tokens are. Prints the largest difference relative to
 the largest logit; exits with 1 where one is above 0.02 (llama.cpp keeps keys and values in float16, and
 rounds activations of some products). That rounding may also make another expert the best of two that are
 almost as good: of models with experts one of three seeds must agree, and the number of seeds is printed.
@@ -23,6 +23,8 @@ from random_transformer import ARCHITECTURES  # noqa: E402
 
 # Baichuan's two sizes differ in how positions are told, and llama.cpp knows them by their blocks.
 PLAIN = {"baichuan": ["--layers", "32"]}
+ENCODERS = {"bert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed", "modern-bert", "neo-bert", "nomic-bert",
+            "nomic-bert-moe"}
 # Options of random_transformer.py beyond the plain model.
 VARIANTS = {
     "llama": [["--tensor", "moe"], ["--tensor", "rope_freqs"], ["--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key",
@@ -46,6 +48,13 @@ VARIANTS = {
                    "rope.scaling.original_context_length=32", "--key", "rope.scaling.yarn_log_multiplier=0.0707"]],
     "baichuan": [["--layers", "40"]],
     "glm4moe": [["--tensor", "nextn"]],
+    "exaone4": [["--layers", "64", "--key", "attention.sliding_window=5"]],
+    "jina-bert-v2": [["--tensor", "attn_norm_2", "--tensor", "wholeqknorm"], ["--tensor", "fusedup"], ["--tensor", "plainup"]],
+    "modern-bert": [["--key", "hidden_activation=silu"]],
+    "mistral3": [["--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key", "rope.scaling.original_context_length=32",
+                  "--key", "rope.scaling.yarn_log_multiplier=1.0", "--key", "attention.temperature_scale=0.1"]],
+    "phimoe": [["--tensor", "rope_long", "--tensor", "rope_short", "--key", "rope.scaling.type=longrope", "--key",
+                "rope.scaling.original_context_length=512", "--key", "rope.scaling.attn_factor=1.19"]],
 }
 
 
@@ -53,6 +62,8 @@ def judge(build, chroot, arch, options, number):
     inside, name = "/tmp/judge", f"{arch}-{number}.gguf"
     folder = chroot + inside
     os.makedirs(folder, exist_ok=True)
+    is_encoder = arch in ENCODERS
+    options = options + ["--key", "pooling_type=0"] if is_encoder else options
     subprocess.run([sys.executable, f"{HERE}/random_transformer.py", f"{folder}/{name}", "--arch", arch, "--seed", str(number + 1),
                     *options], check=True)
     rng = np.random.default_rng(number)
@@ -60,15 +71,16 @@ def judge(build, chroot, arch, options, number):
     with open(f"{HERE}/llama_cpp_logits.py") as source, open(f"{folder}/logits.py", "w") as copy:
         copy.write(source.read())
     theirs = subprocess.run(["chroot", chroot, "python3", f"{inside}/logits.py", f"{inside}/{name}", "--tokens",
-                             ",".join(map(str, tokens)), "--out", f"{inside}/theirs"], stderr=subprocess.PIPE, text=True)
+                             ",".join(map(str, tokens)), "--out", f"{inside}/theirs"] + ["--hidden"] * is_encoder, stderr=subprocess.PIPE, text=True)
     if theirs.returncode != 0:
         return "llama.cpp: " + " | ".join(theirs.stderr.strip().splitlines()[-3:])
     ours = subprocess.run([f"{build}/bin/model_logits", f"{folder}/{name}", f"{folder}/ours", "17", *map(str, tokens)],
                           stderr=subprocess.PIPE, text=True)
     if ours.returncode != 0:
         return "ours: " + ours.stderr.strip()
-    a = np.fromfile(f"{folder}/ours", "<f4").reshape(16, -1)
-    b = np.fromfile(f"{folder}/theirs", "<f4").reshape(32, -1)[16:]
+    rows = 32 if is_encoder else 16
+    a = np.fromfile(f"{folder}/ours", "<f4").reshape(rows, -1)
+    b = np.fromfile(f"{folder}/theirs", "<f4").reshape(32, -1)[-rows:]
     return float(np.abs(a - b).max() / np.abs(b).max())
 
 

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: MIT
 """The logits of a GGUF model by llama.cpp's library: a judge that nobody here wrote.
 
-    llama_cpp_logits.py FILE.gguf --tokens 1,2,3 --out logits.f32
+    llama_cpp_logits.py FILE.gguf --tokens 1,2,3 --out logits.f32 [--hidden]
 
 Writes the logits of every position, [tokens, vocabulary], as little-endian float32; tokens are fed
-one by one. Needs libllama.so.0 (Debian sid: libllama0). The structures of its parameters are passed
+one by one. --hidden: of encoders, the hidden states of the text as a whole, [tokens, embedding length];
+the file's pooling_type must be 0. Needs libllama.so.0 (Debian sid: libllama0). The structures of its parameters are passed
 through as they come from its own defaults, so no layout is known here.
 """
 
@@ -24,6 +25,7 @@ def main():
     ap.add_argument("file")
     ap.add_argument("--tokens", required=True)
     ap.add_argument("--out", required=True)
+    ap.add_argument("--hidden", action="store_true")
     ap.add_argument("--library", default="libllama.so.0")
     args = ap.parse_args()
     tokens = [int(t) for t in args.tokens.split(",")]
@@ -58,6 +60,17 @@ def main():
     get_one = function("llama_batch_get_one", Blob, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32)
     decode = function("llama_decode", ctypes.c_int32, pointer, Blob)
     logits = function("llama_get_logits_ith", ctypes.POINTER(ctypes.c_float), pointer, ctypes.c_int32)
+    if args.hidden:
+        function("llama_set_embeddings", None, pointer, ctypes.c_bool)(context, True)
+        width = function("llama_model_n_embd", ctypes.c_int32, pointer)(model)
+        row = function("llama_get_embeddings_ith", ctypes.POINTER(ctypes.c_float), pointer, ctypes.c_int32)
+        text = (ctypes.c_int32 * len(tokens))(*tokens)
+        if decode(context, get_one(text, len(tokens))) != 0:
+            sys.exit(f"{args.file}: llama.cpp cannot encode the text")
+        with open(args.out, "wb") as out:
+            for i in range(len(tokens)):
+                out.write(ctypes.string_at(row(context, i), 4 * width))
+        return
     with open(args.out, "wb") as out:
         for token in tokens:
             one = (ctypes.c_int32 * 1)(token)

@@ -26,20 +26,26 @@ import gguf_numpy  # noqa: E402
 
 
 LAYER_NORM = {"bloom", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "mpt", "nemotron", "olmo", "orion", "phi2",
-              "stablelm", "starcoder", "starcoder2"}
+              "stablelm", "starcoder", "starcoder2", "codeshell", "jais", "bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert",
+              "nomic-bert-moe", "modern-bert"}
 INTERLEAVED = {"llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
                "smollm3", "xverse", "baichuan", "bailingmoe", "deepseek", "deepseek2", "ernie4_5", "ernie4_5-moe", "granitemoe",
-               "llama4"}
+               "llama4", "mistral3", "neo-bert", "llama-embed"}
 HALVES = {"exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
           "qwen3", "seed_oss", "stablelm", "starcoder2", "dbrx", "dots1", "glm4moe", "gpt-oss", "hunyuan-moe", "minicpm3", "olmoe",
-          "qwen2moe", "qwen3moe"}
-UNROTATED = {"bloom", "gpt2", "mpt", "starcoder"}
-GELU = {"bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
+          "qwen2moe", "qwen3moe", "apertus", "bailingmoe2", "codeshell", "exaone4", "hunyuan-dense", "minimax-m2", "pangu-embedded",
+          "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
+          "gemma-embedding"}
+UNROTATED = {"bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2"}
+# x = norm(x + f(x)), and no logits.
+ENCODERS = {"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"}
+GELU = ENCODERS - {"nomic-bert"} | {"codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
 PARALLEL = {"cohere2", "command-r", "falcon", "phi2"}
-WINDOW_PERIOD = {"cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
+WINDOW_PERIOD = {"exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
 # Weights of a token's experts sum to 1, where the file does not say.
-NORMALISED = {"llama", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe"}
-SIGMOID = {"glm4moe", "llama4"}
+NORMALISED = {"llama", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
+              "lfm2moe"}
+SIGMOID = {"lfm2moe", "glm4moe", "llama4"}
 
 
 class Llama:
@@ -49,10 +55,13 @@ class Llama:
         a = self.arch = m["general.architecture"]
         if a not in INTERLEAVED | HALVES | UNROTATED:
             raise ValueError(f"{path}: architecture {a} is not known here")
+        self.all = m
         self.meta = lambda key, default=None: m.get(f"{a}.{key}", default)
         self.layers = self.meta("block_count") - self.meta("nextn_predict_layers", 0)
         self.heads = self.meta("attention.head_count")
         self.kv_heads = self.meta("attention.head_count_kv", self.heads)
+        if isinstance(self.kv_heads, list):  # 0: no attention in that block
+            self.kv_heads = max(self.kv_heads)
         self.eps = self.meta(f"attention.layer_norm_{'' if a in LAYER_NORM else 'rms_'}epsilon", 1e-5)
         self.dim = self.meta("embedding_length")
         self.head_dim = self.meta("attention.key_length", self.dim // self.heads)
@@ -68,6 +77,9 @@ class Llama:
         self.scale = self.meta("attention.scale", 0) or self.head_dim ** -0.5
         if (a, self.layers) in (("gemma2", 46), ("gemma3", 62)):
             self.scale = (self.dim // self.heads) ** -0.5
+        if a == "jais":
+            self.scale = 1 / self.head_dim
+        self.is_causal = self.meta("attention.causal", True)
         self.parallel = a in PARALLEL or (a == "gptneox" and self.meta("use_parallel_residual", True))
         if a == "stablelm":
             self.parallel = "blk.0.ffn_norm.weight" not in self.w
@@ -95,12 +107,14 @@ class Llama:
             self.frequency = plain * (1 - slow) + plain / factor * slow
             grown = torch.log(torch.tensor(factor)).item()
             multiplier = self.meta("rope.scaling.yarn_log_multiplier", 0.0)
-            if multiplier:
+            if multiplier and self.arch == "mistral3":
+                self.magnitude *= (1 + 0.1 * grown) / (1 + 0.1 * multiplier * grown)
+            elif multiplier:
                 self.scale *= (1 + multiplier * grown) ** 2
             else:
                 self.magnitude *= 1 + 0.1 * grown
-        local_base = self.meta("rope.freq_base_swa", 10000.0 if self.arch == "gemma3" else base)
-        self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2") else local_base ** (-i / self.rotated)
+        local_base = self.meta("rope.freq_base_swa", 10000.0 if self.arch in ("gemma3", "gemma-embedding") else base)
+        self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2", "gemma-embedding", "modern-bert") else local_base ** (-i / self.rotated)
 
     def linear(self, x, name):
         y = x @ self.w[name + ".weight"].T
@@ -113,12 +127,13 @@ class Llama:
         if self.arch in LAYER_NORM:
             x = (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, unbiased=False, keepdim=True) + self.eps) * gain
             return x + self.w[name + ".bias"] if name + ".bias" in self.w else x
-        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps) * gain
+        x = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps) * gain
+        return x + self.w[name + ".bias"] if name + ".bias" in self.w else x
 
     def rotate(self, x, layer):
         # x: [time, heads, head_dim].  Pair i is (x[2i], x[2i + 1]), or (x[i], x[i + half]).
         is_local = self.is_local(layer)
-        if self.arch in UNROTATED or self.has_alibi() or (self.arch == "llama4" and not is_local and self.window) or (self.arch == "cohere2" and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
+        if self.arch in UNROTATED or self.has_alibi() or (self.arch == "llama4" and not is_local and self.window) or (self.arch == "cohere2" and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
             return x
         frequency = self.local_frequency if is_local else self.frequency
         magnitude = 1.0 if is_local and self.arch in ("gemma3", "olmo2") else self.magnitude
@@ -137,10 +152,12 @@ class Llama:
         return out
 
     def has_alibi(self):
-        return self.arch in ("bloom", "mpt") or (self.arch == "baichuan" and self.layers == 40)
+        return self.arch in ("bloom", "mpt", "jais", "refact", "jina-bert-v2") or (self.arch == "baichuan" and self.layers == 40)
 
     def is_local(self, layer):
         period = self.meta("attention.sliding_window_pattern", WINDOW_PERIOD.get(self.arch, 0))
+        if self.arch == "modern-bert":  # the first of a period sees all
+            return bool(self.window) and layer % period != 0
         return bool(self.window) and (period == 0 or layer % period < period - 1)
 
     def heads_of(self, y, name, heads):
@@ -157,15 +174,23 @@ class Llama:
         t, p = h.shape[0], f"blk.{layer}."
         if self.rank:
             return self.latent_attention(h, layer)
+        if p + "ssm_conv1d.weight" in self.w:
+            return self.delta_net(h, p)
+        if p + "shortconv.conv.weight" in self.w:
+            b, c, x = self.linear(h, p + "shortconv.in_proj").chunk(3, -1)
+            return self.linear(c * self.convolve(b * x, p + "shortconv.conv"), p + "shortconv.out_proj")
         q_size, kv_size = self.heads * self.head_dim, self.kv_heads * self.head_dim
         if p + "attn_qkv.weight" in self.w:
             q, k, v = self.linear(h, p + "attn_qkv").split([q_size, kv_size, kv_size], -1)
         else:
             q, k, v = (self.linear(h, p + "attn_" + name) for name in "qkv")
+        gate = None
+        if q.shape[-1] == 2 * q_size:  # of every head: queries, then what its result is multiplied with
+            q, gate = (part.reshape(t, q_size) for part in q.view(t, self.heads, 2, self.head_dim).unbind(2))
         limit = self.meta("attention.clamp_kqv", 0)
         if limit:
             q, k, v = (x.clamp(-limit, limit) for x in (q, k, v))
-        if self.arch == "hunyuan-moe":  # rotated first
+        if self.arch in ("hunyuan-moe", "hunyuan-dense"):  # rotated first
             q, k = (self.rotate(x.view(t, -1, self.head_dim), layer) for x in (q, k))
             q, k = self.norm(q, p + "attn_q_norm"), self.norm(k, p + "attn_k_norm")
         else:
@@ -180,8 +205,12 @@ class Llama:
             q = q * (1 + strength * torch.log(1 + torch.floor(place / length)))[:, None, None]
         v = v.view(t, self.kv_heads, self.head_dim)
         distance = torch.arange(t)[:, None] - torch.arange(t)[None, :]
-        hidden = distance < 0
-        if self.is_local(layer) and self.arch == "llama4":
+        hidden = distance < 0 if self.is_causal else distance != distance
+        if not self.is_causal:  # half a window on either side
+            distance = distance.abs()
+            if self.is_local(layer):
+                hidden = distance > self.window // 2
+        elif self.is_local(layer) and self.arch == "llama4":
             chunk = torch.arange(t) // self.window
             hidden = hidden | (chunk[:, None] != chunk[None, :])
         elif self.is_local(layer):
@@ -199,7 +228,40 @@ class Llama:
                 scores = torch.cat([scores, self.w[p + "attn_sinks.weight"][head].expand(t, 1)], -1)
             weights = torch.softmax(scores, -1)[:, :t]
             out.append(weights @ v[:, shared])
-        return self.linear(torch.cat(out, -1), p + "attn_output")
+        out = torch.cat(out, -1)
+        return self.linear(out if gate is None else out * torch.sigmoid(gate), p + "attn_output")
+
+    def convolve(self, x, name):
+        """Causal, each channel alone: a token and those before it."""
+        w = self.w[name + ".weight"]
+        padded = torch.cat([x.new_zeros(w.shape[1] - 1, x.shape[1]), x])
+        return sum(padded[i:i + len(x)] * w[:, i] for i in range(w.shape[1]))
+
+    def delta_net(self, h, p):
+        """The recurrence as it is written in the paper, token by token."""
+        length, heads, groups = (self.meta("ssm." + key) for key in ("state_size", "time_step_rank", "group_count"))
+        mixed = self.convolve(self.linear(h, p + "attn_qkv"), p + "ssm_conv1d")
+        mixed = mixed * torch.sigmoid(mixed)
+        q, k, v = mixed.split([groups * length, groups * length, heads * length], -1)
+        q, k = (x.view(-1, groups, length) for x in (q, k))
+        q, k = (x / torch.sqrt((x * x).sum(-1, keepdim=True)).clamp(min=self.eps) for x in (q, k))
+        if p + "ssm_ba.weight" in self.w:  # heads of a group lie side by side
+            q, k = (x.repeat_interleave(heads // groups, 1) for x in (q, k))
+            beta, alpha = (x.reshape(-1, heads) for x in self.linear(h, p + "ssm_ba").view(-1, groups, 2, heads // groups).unbind(2))
+        else:
+            q, k = (x.repeat(1, heads // groups, 1) for x in (q, k))
+            beta, alpha = self.linear(h, p + "ssm_beta"), self.linear(h, p + "ssm_alpha")
+        decay = torch.exp(self.w[p + "ssm_a"] * torch.nn.functional.softplus(alpha + self.w[p + "ssm_dt.bias"]))
+        beta, v = torch.sigmoid(beta), v.view(-1, heads, length)
+        state, out = h.new_zeros(heads, length, length), []
+        for t in range(len(h)):
+            state = state * decay[t][:, None, None]
+            change = (v[t] - torch.einsum("hvk,hk->hv", state, k[t])) * beta[t][:, None]
+            state = state + torch.einsum("hv,hk->hvk", change, k[t])
+            out.append(torch.einsum("hvk,hk->hv", state, q[t]) / length ** 0.5)
+        gate = self.linear(h, p + "attn_gate").view(-1, heads, length)
+        out = self.norm(torch.stack(out), p + "ssm_norm") * gate * torch.sigmoid(gate)
+        return self.linear(out.reshape(len(h), -1), p + "ssm_out")
 
     def latent_attention(self, h, layer):
         """As in the paper, keys and values of every head written out: nothing is absorbed."""
@@ -257,6 +319,14 @@ class Llama:
             weights = weights / weights.sum()
         return chosen.tolist(), weights * (self.meta("expert_weights_scale", 0) or 1)
 
+    def xielu(self, x, layer):
+        """After the paper: alpha_p x² + beta x above zero, alpha_n (exp(min(x, eps)) - 1) - alpha_n x + beta x below."""
+        p, n, beta, eps = (value[layer] if isinstance(value, list) else value
+                           for value in (self.all["xielu." + key] for key in ("alpha_p", "alpha_n", "beta", "eps")))
+        p = torch.nn.functional.softplus(torch.tensor(p, dtype=torch.float64)).item()
+        n = beta + torch.nn.functional.softplus(torch.tensor(n, dtype=torch.float64)).item()
+        return torch.where(x > 0, p * x * x, n * (torch.expm1(x.clamp(max=eps)) - x)) + beta * x
+
     def mix(self, h, p):
         out = []
         for x in h:
@@ -267,7 +337,12 @@ class Llama:
                     bias = self.w.get(p + f"ffn_{name}_exps.bias")
                     return y if bias is None else y + bias[expert]
                 y = x * weight if self.arch == "llama4" else x
-                y = product(self.swiglu(product(y, "gate"), product(y, "up")), "down")
+                if p + "ffn_gate_up_exps.weight" in self.w:
+                    y = product(self.swiglu(*product(y, "gate_up").chunk(2)), "down")
+                elif p + "ffn_gate_exps.weight" in self.w:
+                    y = product(self.swiglu(product(y, "gate"), product(y, "up")), "down")
+                else:
+                    y = product(self.gelu(product(y, "up")), "down")
                 total = total + (y if self.arch == "llama4" else y * weight)
             if p + "ffn_up_shexp.weight" in self.w:
                 shared = self.linear(self.swiglu(self.linear(x, p + "ffn_gate_shexp"), self.linear(x, p + "ffn_up_shexp")),
@@ -277,18 +352,24 @@ class Llama:
             out.append(total)
         return torch.stack(out)
 
+    @staticmethod
+    def gelu(x):  # the tanh form
+        return 0.5 * x * (1 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x ** 3)))
+
     def feed_forward(self, h, p):
-        if p + "ffn_up_exps.weight" in self.w:
+        if p + "ffn_down_exps.weight" in self.w:
             return self.mix(h, p)
 
         def active(x):
-            if self.arch in GELU:  # the tanh form
-                return 0.5 * x * (1 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x ** 3)))
+            if self.arch == "apertus":
+                return self.xielu(x, int(p.split(".")[1]))
+            if self.arch in GELU and self.meta("hidden_activation") != "silu":
+                return self.gelu(x)
             return torch.relu(x) ** 2 if self.arch in ("arcee", "nemotron") else x * torch.sigmoid(x)
         up = self.linear(h, p + "ffn_up")
         if p + "ffn_gate.weight" in self.w:
             inner = active(self.linear(h, p + "ffn_gate")) * up
-        elif self.arch in ("chatglm", "glm4", "phi3"):
+        elif self.w[p + "ffn_up.weight"].shape[0] == 2 * self.w[p + "ffn_down.weight"].shape[1]:
             gate, up = up.chunk(2, -1)
             inner = active(gate) * up
         else:
@@ -297,12 +378,18 @@ class Llama:
 
     def block(self, x, layer):
         p = f"blk.{layer}."
+        if self.arch in ENCODERS:
+            y = self.norm(x + self.attention(x, layer), p + "attn_output_norm")
+            if p + "attn_norm_2.weight" in self.w:
+                y = self.norm(y + x, p + "attn_norm_2")
+            return self.norm(y + self.feed_forward(y, p), p + "layer_output_norm")
         residual = self.meta("residual_scale", 1.4 / self.layers ** 0.5 if "minicpm" in self.arch else 1.0)
-        h = x if self.arch == "olmo2" else self.norm(x, p + "attn_norm")
+        lacks_norms = self.arch in ("olmo2", "exaone4")
+        h = x if lacks_norms or (self.arch == "modern-bert" and layer == 0) else self.norm(x, p + "attn_norm")
         read = self.norm(x, p + "attn_norm_2") if p + "attn_norm_2.weight" in self.w else h
         y = self.attention(read, layer)
         after = p + "post_attention_norm"
-        late = self.arch in ("seed_oss", "glm4moe", "gpt-oss")
+        late = self.arch in ("seed_oss", "glm4moe", "gpt-oss", "qwen35", "qwen35moe", "qwen3next")
         before = after if late else p + "attn_output_norm" if self.arch == "dbrx" else p + "ffn_norm"
         if after + ".weight" in self.w and not late:
             y = self.norm(y, after)
@@ -310,7 +397,7 @@ class Llama:
         if self.parallel:
             f = self.norm(x, p + "ffn_norm") if p + "ffn_norm.weight" in self.w else h
         else:
-            f = y if self.arch == "olmo2" else self.norm(y, before)
+            f = y if lacks_norms else self.norm(y, before)
         f = self.feed_forward(f, p)
         if p + "post_ffw_norm.weight" in self.w:
             f = self.norm(f, p + "post_ffw_norm")
@@ -319,16 +406,22 @@ class Llama:
     @torch.no_grad()
     def logits(self, tokens):
         x = self.w["token_embd.weight"][torch.tensor(tokens)]
-        if self.arch in ("gemma", "gemma2", "gemma3"):
+        if self.arch.startswith("gemma"):
             x = x * self.dim ** 0.5
         x = x * self.meta("embedding_scale", 12.0 if "minicpm" in self.arch else 1.0)
         if "position_embd.weight" in self.w:
             x = x + self.w["position_embd.weight"][:len(tokens)]
-        if "token_embd_norm.weight" in self.w:
+        if "token_types.weight" in self.w:
+            x = x + self.w["token_types.weight"][0]
+        if "token_embd_norm.weight" in self.w and not self.arch.startswith("lfm2"):
             x = self.norm(x, "token_embd_norm")
         for layer in range(self.layers):
             x = self.block(x, layer)
-        x = self.norm(x, "output_norm")
+        if self.arch in ENCODERS:
+            return x
+        x = self.norm(x, "enc.output_norm" if self.arch == "neo-bert" else "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm")
+        if not self.is_causal:
+            return x
         out = self.linear(x, "output") if "output.weight" in self.w else x @ self.w["token_embd.weight"].T
         scale = self.meta("logit_scale", 256.0 / self.dim if "minicpm" in self.arch else 1.0)
         out = out / scale if self.arch in ("granite", "granitemoe", "minicpm") else out * scale

@@ -35,12 +35,25 @@ ARCHITECTURES = {
     "rms gated moe bias latenorm sinks", "granitemoe": "rms gated moe", "hunyuan-moe": "rms gated moe qknorm",
     "llama4": "rms gated moe", "minicpm3": "rms gated latent", "olmoe": "rms gated moe wholeqknorm",
     "qwen2moe": "rms gated moe qkvbias sharedgate", "qwen3moe": "rms gated moe qknorm",
+    "apertus": "rms plain qknorm", "bailingmoe2": "rms gated moe qkv qknorm probsbias half", "codeshell": "layerb plain qkv bias",
+    "exaone4": "rms gated postnorm nopre qknorm", "hunyuan-dense": "rms gated qknorm", "jais": "layerb gated qkv bias norope",
+    "minimax-m2": "rms gated moe wholeqknorm probsbias half", "mistral3": "rms gated", "pangu-embedded": "rms gated qkvbias outbias",
+    "phimoe": "rmsb gated moe qkvbias outbias", "qwen": "rms gated qkv onlyqkvbias", "qwen2vl": "rms gated qkvbias",
+    "qwen3vl": "rms gated qknorm", "qwen3vlmoe": "rms gated moe qknorm", "refact": "rms gated norope",
+    "qwen35": "rms gated delta qknorm latenorm half", "qwen35moe": "rms gated moe delta qknorm latenorm half sharedgate",
+    "qwen3next": "rms gated moe delta qknorm latenorm half sharedgate ba",
+    "lfm2": "rms gated shortconv qknorm", "lfm2moe": "rms gated moe shortconv qknorm probsbias",
+    # Encoders: no logits.
+    "bert": "layerb plain bias positions norope encoder types embdnorm", "jina-bert-v2": "layerb gated downbias qkvbias norope encoder types embdnorm",
+    "jina-bert-v3": "layerb plain qkv bias encoder types embdnorm", "nomic-bert": "layerb gated qkv encoder types embdnorm",
+    "nomic-bert-moe": "layerb plain qkv bias moe encoder types embdnorm", "modern-bert": "layer fused qkv embdnorm nohead",
+    "neo-bert": "rms fused qkv nohead", "gemma-embedding": "rms gated postnorm qknorm nohead", "llama-embed": "rms gated",
 }
 # Of mixtures of experts: how many, how many are used, their length, that of the shared expert. llama.cpp demands keys.
 EXPERTS, USED, LENGTH = 6, 2, 64
 SHARED = {"bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
-          "llama4": 64, "qwen2moe": 96}
-# Metadata that llama.cpp demands, or that makes a difference in so small a model.
+          "llama4": 64, "qwen2moe": 96, "bailingmoe2": 128, "qwen35moe": 96, "qwen3next": 96}
+# Metadata that llama.cpp demands, or that makes a difference in so small a model; with a slash: without the prefix.
 KEYS = {
     "cohere2": {"attention.sliding_window": 5, "logit_scale": 0.25}, "command-r": {"logit_scale": 0.0625},
     "gemma2": {"attention.sliding_window": 6, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0},
@@ -60,10 +73,32 @@ KEYS = {
     "hunyuan-moe": {"expert_shared_feed_forward_length": 96},
     "llama4": {"interleave_moe_layer_step": 2},
     "qwen2moe": {"expert_shared_feed_forward_length": 96},
+    "apertus": {"/xielu.alpha_n": [0.3, 0.8, 0.5], "/xielu.alpha_p": [0.7, 0.2, 0.9], "/xielu.beta": [0.5, 0.4, 0.6],
+                "/xielu.eps": [-1e-6, -1e-6, -1e-6]},
+    "bailingmoe2": {"leading_dense_block_count": 1, "expert_shared_count": 2, "expert_shared_feed_forward_length": 64,
+                    "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_gating_func": 2, "expert_group_count": 3,
+                    "expert_group_used_count": 2},
+    **{name: {"ssm.conv_kernel": 4, "ssm.inner_size": 64, "ssm.state_size": 16, "ssm.time_step_rank": 4, "ssm.group_count": 2,
+              "rope.dimension_sections": [2, 1, 1, 0], "expert_shared_feed_forward_length": 96} for name in ("qwen35", "qwen35moe", "qwen3next")},
+    "lfm2": {"shortconv.l_cache": 3, "attention.head_count_kv": [0, 0, 2, 0, 2]},
+    "lfm2moe": {"shortconv.l_cache": 3, "attention.head_count_kv": [0, 0, 2, 0, 2], "leading_dense_block_count": 2, "expert_gating_func": 2},
+    "jais": {"attention.max_alibi_bias": 8.0},
+    "minimax-m2": {"expert_gating_func": 2},
+    "qwen2vl": {"rope.dimension_sections": [2, 3, 3, 0]}, "qwen3vl": {"rope.dimension_sections": [3, 3, 2, 0]},
+    "qwen3vlmoe": {"rope.dimension_sections": [3, 3, 2, 0]},
+    **{name: {"attention.causal": False, "pooling_type": 1} for name in ("bert", "jina-bert-v3", "nomic-bert")},
+    "jina-bert-v2": {"attention.causal": False, "pooling_type": 1},
+    "nomic-bert-moe": {"attention.causal": False, "pooling_type": 1, "moe_every_n_layers": 2},
+    "modern-bert": {"attention.causal": False, "pooling_type": 2, "attention.sliding_window": 6, "rope.freq_base": 160000.0,
+                    "rope.freq_base_swa": 10000.0},
+    "neo-bert": {"attention.causal": False, "pooling_type": 1}, "llama-embed": {"attention.causal": False},
+    "gemma-embedding": {"attention.causal": False, "attention.sliding_window": 6, "rope.freq_base": 1e6},
     "mpt": {"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.9}, "olmo": {"attention.clamp_kqv": 0.8},
 }
-LAYERS = {"cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
-SINGLE_KV = {"starcoder": 1, "bloom": 6, "gpt2": 6, "mpt": 6, "gptneox": 6, "phi2": 6, "dots1": 6, "olmoe": 6}
+LAYERS = {**dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe"), 5), "gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
+SINGLE_KV = {**dict.fromkeys(("bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert",
+                              "jais", "qwen"), 6),
+             "refact": 1, "starcoder": 1, "bloom": 6, "gpt2": 6, "mpt": 6, "gptneox": 6, "phi2": 6, "dots1": 6, "olmoe": 6}
 
 
 def main():
@@ -73,7 +108,7 @@ def main():
     for name, value in (("dim", 96), ("heads", 6), ("layers", 0), ("ffn", 160), ("vocab", 64), ("context", 128), ("seed", 1)):
         ap.add_argument("--" + name, type=int, default=value)
     ap.add_argument("--key", action="append", default=[], help="name=value, without the architecture's prefix")
-    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn")
+    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn, fusedup, plainup, gateup")
     ap.add_argument("--without", action="append", default=[], help="no tensor whose name has this in it")
     a = ap.parse_args()
     words = ARCHITECTURES[a.arch].split()
@@ -84,7 +119,7 @@ def main():
     q, kv = a.dim, kv_heads * head
     rotated = head // 2 if "half" in words else head
     p = a.arch + "."
-    epsilon = "attention.layer_norm_rms_epsilon" if words[0] == "rms" else "attention.layer_norm_epsilon"
+    epsilon = "attention.layer_norm_rms_epsilon" if words[0].startswith("rms") else "attention.layer_norm_epsilon"
     m = {"general.architecture": a.arch, "tokenizer.ggml.model": "no_vocab", p + "vocab_size": a.vocab,
          p + "context_length": a.context, p + "embedding_length": a.dim, p + "block_count": layers,
          p + "feed_forward_length": a.ffn, p + "attention.head_count": a.heads, p + "attention.head_count_kv": kv_heads,
@@ -107,14 +142,16 @@ def main():
                        "attention.key_length_mla": plain + turned, "attention.value_length_mla": value_length}
         m.update({p + key: value for key, value in lengths.items()})
     length = LENGTH
+    if a.arch == "qwen":
+        m[p + "feed_forward_length"] = 2 * a.ffn  # of gate and up together
     if has_experts:
         m[p + "expert_count"], m[p + "expert_used_count"] = EXPERTS, USED
-        if a.arch in ("llama", "dbrx", "granitemoe", "hunyuan-moe", "olmoe"):
+        if a.arch in ("llama", "dbrx", "granitemoe", "hunyuan-moe", "olmoe", "phimoe", "nomic-bert-moe", "minimax-m2"):
             length = a.ffn  # these have no other length
-        if a.arch not in ("llama", "dbrx", "granitemoe", "olmoe"):
+        if a.arch not in ("llama", "dbrx", "granitemoe", "olmoe", "phimoe", "nomic-bert-moe"):
             m[p + "expert_feed_forward_length"] = length
     for key, value in KEYS.get(a.arch, {}).items():
-        m[p + key] = value
+        m[key[1:] if key.startswith("/") else p + key] = value
     for pair in a.key:
         key, value = pair.split("=")
         m[p + key] = value == "true" if value in ("true", "false") else float(value) if "." in value else (
@@ -138,7 +175,7 @@ def main():
         if words[0] == "none":
             return
         t[name + ".weight"] = gain(n)
-        if words[0] == "layerb":
+        if words[0] in ("layerb", "rmsb"):
             t[name + ".bias"] = bias(n)
 
     def linear(name, rows, columns, has_bias):
@@ -150,9 +187,14 @@ def main():
         norm("token_embd_norm")
     if "positions" in words:
         t["position_embd.weight"] = matrix(a.context, a.dim) * 4
-    norm("output_norm")
-    if "tied" not in words:
-        linear("output", a.vocab, a.dim, a.arch == "phi2")
+    is_encoder = "encoder" in words
+    if "types" in words:
+        t["token_types.weight"] = matrix(2, a.dim) * 4
+        m["tokenizer.ggml.token_type_count"] = 2
+    if not is_encoder:
+        norm("enc.output_norm" if a.arch == "neo-bert" else "token_embd_norm" if "shortconv" in words else "output_norm")
+    if "tied" not in words and not is_encoder and "nohead" not in words:
+        linear("output", a.vocab, a.dim, a.arch in ("phi2", "phimoe"))
     for name in a.tensor:
         if name in ("rope_long", "rope_short", "rope_freqs"):
             full = {"rope_long": "rope_factors_long", "rope_short": "rope_factors_short"}.get(name, name)
@@ -178,11 +220,14 @@ def main():
     def experts(b):
         # A wide router: rounding does not change which experts are the best.
         t[b + "ffn_gate_inp.weight"] = matrix(EXPERTS, a.dim) * 3
-        for name, rows, columns in (("gate", length, a.dim), ("up", length, a.dim), ("down", a.dim, length)):
+        kinds = {"gate": (length, a.dim), "up": (length, a.dim), "down": (a.dim, length), "gate_up": (2 * length, a.dim)}
+        names = ["gate_up", "down"] if "gateup" in a.tensor else ["up", "down"] if "plain" in words else ["gate", "up", "down"]
+        for name in names:
+            rows, columns = kinds[name]
             t[b + f"ffn_{name}_exps.weight"] = matrices(rows, columns)
-            if everywhere:
+            if everywhere and not is_encoder:
                 t[b + f"ffn_{name}_exps.bias"] = (0.2 * rng.standard_normal((EXPERTS, rows))).astype(np.float32)
-        if everywhere:
+        if everywhere and not is_encoder:
             t[b + "ffn_gate_inp.bias"] = bias(EXPERTS)
         if "probsbias" in words or "probsbias" in a.tensor:
             t[b + "exp_probs_b.bias"] = bias(EXPERTS)
@@ -192,6 +237,23 @@ def main():
             for name, rows, columns in (("gate", SHARED[a.arch], a.dim), ("up", SHARED[a.arch], a.dim), ("down", a.dim, SHARED[a.arch])):
                 linear(b + f"ffn_{name}_shexp", rows, columns, False)
 
+    def delta_net(b):
+        length, heads, groups, kernel = (m[p + "ssm." + key] for key in ("state_size", "time_step_rank", "group_count", "conv_kernel"))
+        channels = (heads + 2 * groups) * length
+        linear(b + "attn_qkv", channels, a.dim, False)
+        linear(b + "attn_gate", heads * length, a.dim, False)
+        t[b + "ssm_conv1d.weight"] = matrix(channels, kernel)
+        t[b + "ssm_dt.bias"], t[b + "ssm_a"] = bias(heads), -np.exp(bias(heads)).astype(np.float32)
+        for name, rows in (("ba", 2 * heads),) if "ba" in words else (("beta", heads), ("alpha", heads)):
+            linear(b + "ssm_" + name, rows, a.dim, False)
+        t[b + "ssm_norm.weight"] = gain(length)
+        linear(b + "ssm_out", a.dim, heads * length, False)
+
+    def short_convolution(b):
+        linear(b + "shortconv.in_proj", 3 * a.dim, a.dim, False)
+        t[b + "shortconv.conv.weight"] = matrix(a.dim, m[p + "shortconv.l_cache"])
+        linear(b + "shortconv.out_proj", a.dim, a.dim, False)
+
     if "nextn" in a.tensor:  # one more block, which guesses the token after the next
         m[p + "block_count"], m[p + "nextn_predict_layers"] = layers + 1, 1
         layers += 1
@@ -199,8 +261,14 @@ def main():
             t[f"blk.{layers - 1}.nextn.{name}.weight"] = gain(*shape)
     for n in range(layers):
         b = f"blk.{n}."
-        if "nopre" not in words:
-            norm(b + "attn_norm")
+        if is_encoder:
+            norm(b + "attn_output_norm")
+            norm(b + "layer_output_norm")
+            if "attn_norm_2" in a.tensor:
+                norm(b + "attn_norm_2")
+        elif "nopre" not in words:
+            if a.arch != "modern-bert" or n > 0:
+                norm(b + "attn_norm")
             if "attn_norm_2" in a.tensor:
                 norm(b + "attn_norm_2")
             if "parallel" not in words:
@@ -208,30 +276,37 @@ def main():
         if "postnorm" in words:
             norm(b + "post_attention_norm")
             norm(b + "post_ffw_norm")
-        if is_latent:
+        is_recurrent = "delta" in words and (n + 1) % 4 != 0 or "shortconv" in words and m[p + "attention.head_count_kv"][n] == 0
+        if is_recurrent:
+            delta_net(b) if "delta" in words else short_convolution(b)
+        elif is_latent:
             latent_attention(b)
         elif "qkv" in words:
-            linear(b + "attn_qkv", q + 2 * kv, a.dim, everywhere or "qkvbias" in words)
+            linear(b + "attn_qkv", q + 2 * kv, a.dim, everywhere or "qkvbias" in words or "onlyqkvbias" in words)
         else:
-            for name, rows in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
+            for name, rows in (("attn_q", 2 * q if "delta" in words else q), ("attn_k", kv), ("attn_v", kv)):
                 linear(b + name, rows, a.dim, everywhere or "qkvbias" in words)
-        if not is_latent:
-            linear(b + "attn_output", a.dim, q, everywhere)
+        if not is_latent and not is_recurrent:
+            linear(b + "attn_output", a.dim, q, everywhere or "outbias" in words or "downbias" in words)
         if "sinks" in words:
             t[b + "attn_sinks.weight"] = 2 * bias(a.heads) + 1
-        if "qknorm" in words:
+        if "qknorm" in words and not is_recurrent:
             t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(head), gain(head)
-        if "wholeqknorm" in words:
+        if "wholeqknorm" in words or "wholeqknorm" in a.tensor:
             t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(q), gain(kv)
+        if "wholeqknorm" in a.tensor:
+            t[b + "attn_q_norm.bias"], t[b + "attn_k_norm.bias"] = bias(q), bias(kv)
         if "headqknorm" in a.tensor:
             t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(a.heads, head), gain(kv_heads, head)
-        if has_experts and n >= leading and (n + 1) % step == 0:
+        every = m.get(p + "moe_every_n_layers", 0)
+        if has_experts and (n % every == 1 if every else n >= leading and (n + 1) % step == 0):
             experts(b)
             continue
-        if "gated" in words:
+        is_fused = "fused" in words or "fusedup" in a.tensor
+        if "gated" in words and not is_fused and "plainup" not in a.tensor:
             linear(b + "ffn_gate", a.ffn, a.dim, everywhere)
-        linear(b + "ffn_up", a.ffn * (2 if "fused" in words else 1), a.dim, everywhere)
-        linear(b + "ffn_down", a.dim, a.ffn, everywhere)
+        linear(b + "ffn_up", a.ffn * (2 if is_fused else 1), a.dim, everywhere)
+        linear(b + "ffn_down", a.dim, a.ffn, everywhere or "downbias" in words)
     t = {name: value for name, value in t.items() if not any(w in name for w in a.without)}
     write(a.out, m, t)
 

@@ -28,11 +28,10 @@ struct Part {
 };
 
 Result<std::vector<Part>> parts_of_model(const ExplainOptions& options) {
-  constexpr int64_t kPrompt = 128, kPosition = 128;
+  constexpr int64_t kPrompt = 512, kPosition = 512;
   auto file =
       std::make_shared<const models::GgufFile>(BM_TRY(models::GgufFile::open(options.subject)));
-  const auto model =
-      BM_TRY(models::Llama::load(file, {.device = options.device, .context = 512, .progress = {}}));
+  const auto model = BM_TRY(models::Llama::load(file, {.device = options.device, .progress = {}}));
   std::vector<Part> out;
   for (const bool is_prompt : {true, false}) {
     struct State {

@@ -31,7 +31,7 @@ COMPILER = {
     "compiler/analysis": ANALYSIS,
     "compiler/lowering": ANALYSIS + ["compiler/schedules/strategy.h"],
     "compiler/schedules": ANALYSIS + ["compiler/lowering", "compiler/tune/knobs.h",
-                                      "compiler/tune/neighbours.h", "runtime/hal/program.h"],
+                                      "compiler/tune/candidates.h", "runtime/hal/program.h"],
     "compiler/render": PROGRAM,
     "compiler/toolchain": BASE + ["compiler/targets"],
     "compiler/tune": ANALYSIS + ["compiler/cache", "compiler/compile.h", "compiler/schedules",

@@ -18,7 +18,7 @@ import os
 import re
 import sys
 
-PRODUCT = ("runtime", "firmware", "compiler", "tensor", "models")
+PRODUCT = ("runtime", "firmware", "compiler", "tensor", "models", "serve")
 NO_HARDWARE = {"CPU", "NULL", "REF"}
 SOURCES = (".cpp", ".h", ".c", ".py")
 MOST_SOURCES = 12  # that a stranger reads through without a guide
@@ -95,16 +95,18 @@ def headings(text):
 def check_links(root):
     pages = [name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md") if os.path.exists(os.path.join(root, name))]
     pages += sorted(os.path.relpath(path, root) for path in glob.glob(os.path.join(root, "docs/**/*.md"), recursive=True))
-    found = []
+    found, linked = [], {"README.md", "CONTRIBUTING.md", "CHANGELOG.md"}
     for page in pages:
         prose = re.sub(r"```.*?```|`[^`\n]*`", "", read(root, page), flags=re.S)
         for path, anchor in re.findall(r"\]\(([^)\s#:]*)(?:#([^)\s]*))?\)", prose):
             target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+            if target != page:
+                linked.add(target)
             if not os.path.exists(os.path.join(root, target)):
                 found.append(f"{page}: {path} does not exist")
             elif anchor and target.endswith(".md") and anchor not in headings(read(root, target)):
                 found.append(f"{page}: {target} has no heading #{anchor}")
-    return found
+    return found + [f"{page}: no page links to it" for page in pages if page not in linked]
 
 
 def firmware_family(name):

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "compiler/targets/target.h"
@@ -14,6 +15,7 @@
 namespace bm::compiler {
 
 class Emitter;
+struct DecodeAttentionPlan;
 struct Rewritten;
 
 /// What the kernel is made of. All nodes belong to `kernel`, whose queries are one loop.
@@ -27,6 +29,7 @@ struct AttentionParts {
   const ir::Node *query = nullptr, *keys = nullptr, *values = nullptr;  ///< factors
   const ir::Node* product = nullptr;                                    ///< q·k
   const ir::Node* score = nullptr;                                      ///< f(q·k)
+  const ir::Node* most = nullptr;                                       ///< maximum of the scores
   const ir::Node* total = nullptr;                                      ///< Σ of the powers
   const ir::Node* mix = nullptr;    ///< Σ of power · value; the stores are made of this and total
   DType weight = DType::kF32;       ///< that powers, divided by their sum, are rounded to
@@ -70,6 +73,9 @@ struct GroupAttentionPlan {
   uint32_t stages = 2;     ///< blocks of keys in local memory
   AttentionParts parts;    ///< scores are in the unit that `scale` belongs to
   MatrixInfo score_info, value_info;
+  /// Warpgroup MMA: keys and values are multiplied where they lie in shared memory, by four
+  /// sub-groups together; what these have in registers is laid out as for mma.sync.
+  bool has_warpgroups = false;
   const ir::Node *query = nullptr, *keys = nullptr, *values = nullptr;  ///< loads
   double scale = 1;  ///< the power is 2^((score - maximum)·scale)
   uint32_t sub_group = 32, sub_groups = 4;
@@ -77,6 +83,7 @@ struct GroupAttentionPlan {
   /// Axis 0 of the grid goes through the heads instead of the blocks of queries, and these come in
   /// the order longest … middle, shortest … middle: the first and second half share compute units.
   bool is_paired = false;
+  std::shared_ptr<const DecodeAttentionPlan> decode;  ///< not nullptr: nothing else counts
   int64_t rows() const { return kRows * sub_groups; }
   bool is_transposed() const { return score_info.row_step != 0; }
   bool keeps_queries() const { return parts.head_dim->src[0]->imm <= kMostKept; }
@@ -107,8 +114,42 @@ struct GroupAttentionPlan {
   int64_t wave_panels() const { return (parts.head_dim->src[0]->imm + 31) / 32; }
 };
 
+/// Decoding: few queries for each set of keys, which memory bounds. A group of work-items has the
+/// queries of a few heads that share keys; a team of lanes of it takes a key, a piece of 16 bytes
+/// of it each, then the value in the same way, with a running maximum, sum and result of its own.
+/// What the teams have is joined in shared memory. Plans are of kernels by split_attention
+/// (split.h): the keys are one part of them all, and beside the result its log-sum-exp is stored.
+struct DecodeAttentionPlan {
+  AttentionParts parts;                               ///< row nullptr: one query
+  const ir::Node *keys = nullptr, *values = nullptr;  ///< loads
+  double scale = 1;                                   ///< the power is 2^((score - maximum)·scale)
+  int64_t rows = 1;                                   ///< queries of a group
+  uint32_t team = 32;                                 ///< lanes of a key; a power of two
+  uint32_t key_pieces = 1, value_pieces = 1;          ///< of a lane
+  uint32_t unroll = 4;  ///< keys of a team that are on their way at once
+  uint32_t sub_group = 32, block = 128;
+
+  int64_t head_dim() const { return parts.head_dim->src[0]->imm; }
+  int64_t columns() const { return parts.column->src[0]->imm; }
+  uint32_t teams() const { return block / team; }
+  uint32_t sub_groups() const { return block / sub_group; }
+  static int64_t piece_items(const ir::Node* load) { return 16 / item_size(load->dtype); }
+  /// Partial results, and two numbers for each query, of every sub-group.
+  int64_t shared_bytes() const { return sub_groups() * rows * (columns() + 2) * 4; }
+};
+
 /// Finds attention in a kernel whatever its loops, masks and types; nothing: it is something else.
-std::optional<AttentionParts> find_attention_parts(const ir::KernelIr& kernel);
+/// The first store is the result; others are left as they are. `may_lack_rows`: parts without a row
+/// are those of one query.
+std::optional<AttentionParts> find_attention_parts(const ir::KernelIr& kernel,
+                                                   bool may_lack_rows = false);
+
+/// For kernels that split_attention makes.
+std::optional<Schedule> make_decode_attention_schedule(const ir::KernelIr& kernel,
+                                                       const TargetInfo& target, uint32_t units,
+                                                       ScheduleLimits limits = {});
+void lower_decode_attention(Emitter& e);
+std::string describe_decode_attention(const Schedule& schedule);
 
 /// For attention of enough queries per set of keys. Targets without work-groups.
 std::optional<Schedule> make_attention_schedule(const ir::KernelIr& kernel,

@@ -109,8 +109,11 @@ class Renaming {
 
 class Finder {
  public:
+  explicit Finder(bool may_lack_rows) : may_lack_rows_(may_lack_rows) {}
+
   std::optional<AttentionParts> run(const ir::KernelIr& kernel) {
-    if (kernel.stores.size() != 1 || !copy(kernel)) return std::nullopt;
+    const bool is_wanted = may_lack_rows_ ? !kernel.stores.empty() : kernel.stores.size() == 1;
+    if (!is_wanted || !copy(kernel)) return std::nullopt;
     if (!find_mix() || !find_power() || !find_total() || !find_product()) return std::nullopt;
     if (!find_loops()) return std::nullopt;
     find_hidden();
@@ -214,6 +217,7 @@ class Finder {
       most = asked;
       is_safe_ = true;
     }
+    p_.most = most;
     return most->op == Op::kReduce && most->reduce_op() == ReduceOp::kMax &&
            goes_over_keys(most, p_.score) && p_.score->dtype == old_mix_->dtype;
   }
@@ -285,7 +289,8 @@ class Finder {
         p_.batch.push_back(r);
       }
     }
-    if (!p_.column || rows_.empty() || !p_.column->src[0]->is_const()) return false;
+    if (!p_.column || (rows_.empty() && !may_lack_rows_) || !p_.column->src[0]->is_const())
+      return false;
     // Only the outermost of merged loops may have a symbolic extent.
     const auto is_symbolic = [](const Node* r) { return !r->src[0]->is_const(); };
     std::stable_partition(rows_.begin(), rows_.end(), is_symbolic);
@@ -346,7 +351,7 @@ class Finder {
     Nodes digits(rows_.size());
     const Node* extent = g().index(1);
     for (const Node* r : rows_) extent = g().mul(extent, r->src[0]);
-    p_.row = rows_.size() == 1 ? rows_[0] : g().range(extent);
+    if (!rows_.empty()) p_.row = rows_.size() == 1 ? rows_[0] : g().range(extent);
     int64_t inner = 1;
     for (size_t i = rows_.size(); i-- > 0;) {
       const Node* digit = g().div(p_.row, inner);
@@ -365,27 +370,32 @@ class Finder {
       result = g().select(g().binary(Op::kLt, g().index(0), keys), result,
                           g().constant(result->dtype, 0));
     ir::Store& s = p_.kernel->stores[0];
-    s.value = merged(g().substitute(s.value, std::array{old_mix_}, std::array{result}));
-    s.index = merged(s.index);
-    s.gate = merged(s.gate);
+    s.value = g().substitute(s.value, std::array{old_mix_}, std::array{result});
+    for (ir::Store& each : p_.kernel->stores) {
+      each.value = merged(each.value);
+      each.index = merged(each.index);
+      each.gate = merged(each.gate);
+    }
     for (const Node** part : {&p_.query, &p_.keys, &p_.values, &p_.product, &p_.score,
-                              &p_.seen_score, &p_.total, &p_.hidden_from})
+                              &p_.seen_score, &p_.most, &p_.total, &p_.hidden_from})
       *part = merged(*part);
     p_.kernel->ranges = p_.batch;
-    p_.kernel->ranges.insert(p_.kernel->ranges.end(), {p_.row, p_.column});
+    if (p_.row) p_.kernel->ranges.push_back(p_.row);
+    p_.kernel->ranges.push_back(p_.column);
   }
 
   AttentionParts p_;
   Nodes rows_, per_row_, below_;
   const Node *old_mix_ = nullptr, *power_ = nullptr;
   bool is_safe_ = false;
+  bool may_lack_rows_ = false;
   std::unordered_map<const Node*, Nodes> free_;
 };
 
 }  // namespace
 
-std::optional<AttentionParts> find_attention_parts(const ir::KernelIr& kernel) {
-  return Finder().run(kernel);
+std::optional<AttentionParts> find_attention_parts(const ir::KernelIr& kernel, bool may_lack_rows) {
+  return Finder(may_lack_rows).run(kernel);
 }
 
 }  // namespace bm::compiler

@@ -182,6 +182,7 @@ void FlashAttention::run_keys(BlockId block) {
   const Builder::Loop loop = b_.open_loop(block);
   // Everybody's copies are there, and nobody reads the stage any more that the next ones go to.
   if (has_async()) b_.pipe(loop.body, PipeOp::kWaitCopies, 0);
+  if (p_.has_warpgroups) b_.pipe(loop.body, PipeOp::kProxyFence);
   b_.barrier(loop.body);
   const int shift = std::countr_zero(static_cast<uint64_t>(p_.key_block));
   const Index key = index(loop.index);

@@ -82,6 +82,10 @@ class FlashAttention : GroupAttention {
   void store_results(BlockId block);
   // lower_mma_softmax.cpp
   void multiply_keys(ValueId stage, BlockId block);
+  ValueId power(ValueId distance);
+  void multiply_warpgroup(const MatrixInfo& info, std::span<const uint32_t> sums,
+                          std::span<const SlotWords> left, ValueId start, bool is_k_major,
+                          BlockId block);
   void finish_scores(ValueId first_key, BlockId block);
   void write_scores(const Node* score, ValueId first_key, bool has_tail, BlockId block);
   Powers take_maxima(BlockId block);

@@ -30,8 +30,28 @@ ValueId all_of(std::vector<ValueId> values, F&& join) {
 
 }  // namespace
 
+/// 2^(distance · scale). Beside products that go on by themselves, powers of the polynomial would
+/// take most of the time; both are nearer than what is left of them in 16 bits.
+ValueId FlashAttention::power(ValueId distance) {
+  if (!p_.has_warpgroups || !b_.target().has_exp2) return b_.exp2_of_distance(distance, p_.scale);
+  return b_.fast_exp2(b_.mul(distance, b_.like(distance, p_.scale)));
+}
+
+/// Sums of a warpgroup, which are adjacent registers, = or (values) += `left` · the tile from byte
+/// `start` on, all of it at once.
+void FlashAttention::multiply_warpgroup(const MatrixInfo& info, std::span<const uint32_t> sums,
+                                        std::span<const SlotWords> left, ValueId start,
+                                        bool is_k_major, BlockId block) {
+  const auto count = static_cast<uint32_t>(sums.size()) * info.sums;
+  const TileOperand right{start, 0, is_k_major, p_.key_block * LineTile::kLine};
+  contract_group_mma(b_, block, info, sums[0], count, stage_->array(), left, right, is_k_major);
+  b_.wait_wgmma(block, sums[0], count);
+}
+
 /// Scores = queries · keys of the block in local memory from byte `stage` on.
 void FlashAttention::multiply_keys(ValueId stage, BlockId block) {
+  if (p_.has_warpgroups)
+    return multiply_warpgroup(p_.score_info, s_.scores, s_.queries, stage, true, block);
   const Type type{p_.score_info.sum, 1};
   for (const uint32_t first : s_.scores)
     for (uint32_t i = 0; i < p_.score_info.sums; ++i)
@@ -150,7 +170,7 @@ void FlashAttention::fade(const std::array<ValueId, 2>& before, const std::array
   for (size_t r = 0; r < now.size(); ++r) {
     const ValueId is_empty = b_.eq(now[r], b_.like(now[r], -HUGE_VAL));
     const ValueId from = b_.select(is_empty, b_.like(now[r], 0), now[r]);
-    const ValueId by = b_.exp2_of_distance(b_.sub(before[r], from), p_.scale);
+    const ValueId by = power(b_.sub(before[r], from));
     for (const uint32_t first : s_.results)
       for (uint32_t e = 0; e < kPair; ++e) shrink(static_cast<uint32_t>(first + r * kPair + e), by);
     shrink(s_.totals[r], by);
@@ -164,6 +184,7 @@ void FlashAttention::add_values(ValueId stage, BlockId block) {
   const Powers powers = take_maxima(block);
   const LineFragments f{.lines = p_.key_block};
   std::array<ValueId, 2> totals = {kNone, kNone};
+  std::vector<SlotWords> all;
   for (int64_t step = 0; step * kStep < p_.key_block; ++step) {
     SlotWords shares(totals.size());
     for (size_t half = 0; half < 2; ++half)
@@ -172,18 +193,20 @@ void FlashAttention::add_values(ValueId stage, BlockId block) {
         for (size_t e = 0; e < kPair; ++e) {
           const size_t key = (2 * static_cast<size_t>(step) + half) * kPair + e;
           const ValueId distance = b_.sub(powers.scores[r][key], powers.from[r]);
-          pair[e] = b_.exp2_of_distance(distance, p_.scale);
+          pair[e] = power(distance);
         }
         const ValueId both = b_.add(pair[0], pair[1]);
         totals[r] = totals[r] == kNone ? both : b_.add(totals[r], both);
         shares[r].push_back(b_.pack_half2(pair[0], pair[1], p_.value_info.in));
       }
-    for (size_t n = 0; n < s_.results.size(); n += 2) {
+    all.push_back(shares);
+    for (size_t n = 0; n < s_.results.size() && !p_.has_warpgroups; n += 2) {
       const SlotWords values =
           fragment(f, stage, static_cast<int64_t>(n / 2) * LineFragments::kRows, step, block);
       contract_mma(b_, block, p_.value_info, std::span(s_.results).subspan(n, 2), shares, values);
     }
   }
+  if (p_.has_warpgroups) multiply_warpgroup(p_.value_info, s_.results, all, stage, false, block);
   for (size_t r = 0; r < totals.size(); ++r) {
     const ValueId before = b_.read(block, s_.totals[r]);
     b_.assign(block, s_.totals[r], b_.add(before, totals[r]));

@@ -50,6 +50,13 @@ int64_t shared_bytes(const TargetInfo& target, bool is_transposed) {
   return is_transposed ? target.shared_memory_bytes : target.pipe.group_memory_bytes;
 }
 
+/// Sub-groups of an instruction that reads its right operand in shared memory; 0: there is none.
+uint32_t warpgroup_for(const TargetInfo& target, DType in) {
+  for (const MatrixInfo& info : target.matrix)
+    if (info.in == in && info.sum == DType::kF32 && info.sub_groups > 1) return info.sub_groups;
+  return 0;
+}
+
 const MatrixInfo* info_for(const TargetInfo& target, DType in) {
   for (const MatrixInfo& info : target.matrix)
     if (is_for_groups(info, in)) return &info;
@@ -106,6 +113,9 @@ class GroupAttentionScheduler {
     if (score->row_step != 0 && width % (kPiece * score->parts) != 0) return false;
     p_.score_info = *score;
     p_.value_info = *value;
+    // The left operands stay in registers.
+    p_.has_warpgroups = p_.keeps_queries() && warpgroup_for(target_, score->in) == kSubGroups &&
+                        warpgroup_for(target_, value->in) == kSubGroups;
     return true;
   }
 
@@ -209,8 +219,9 @@ class GroupAttentionScheduler {
     const auto asked = limits_.knobs ? limits_.knobs->get("sub_groups") : std::nullopt;
     if (!asked) return;
     const uint32_t chosen = std::exchange(p_.sub_groups, static_cast<uint32_t>(*asked));
-    if (!std::has_single_bit(p_.sub_groups) || p_.sub_groups * p_.sub_group > target_.max_block ||
-        !has_room() || !has_lines())
+    if (!std::has_single_bit(p_.sub_groups) ||
+        (p_.has_warpgroups && p_.sub_groups % kSubGroups != 0) ||
+        p_.sub_groups * p_.sub_group > target_.max_block || !has_room() || !has_lines())
       p_.sub_groups = chosen;
   }
 

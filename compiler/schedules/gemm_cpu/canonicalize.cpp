@@ -75,10 +75,10 @@ class Edge {
 
 class Rebuilder {
  public:
-  Rebuilder(const ir::KernelIr& kernel, const PanelSides& sides, const TargetInfo& target)
+  Rebuilder(const ir::KernelIr& kernel, const GemmMatch& sides, const TargetInfo& target)
       : original_(kernel), sides_(sides), target_(target) {}
 
-  std::optional<PanelPlan> run() {
+  std::optional<PackedGemmPlan> run() {
     plan_.is_skinny = sides_.is_skinny;
     plan_.is_transposed = sides_.is_transposed;
     plan_.lanes = sides_.lanes;
@@ -204,7 +204,7 @@ class Rebuilder {
     return g.range(g.add(range->src[0], int64_t{4} * sides_.lanes));
   }
 
-  /// What vectors of `left`, the left operand with the loops of K as they were, run along.
+  /// What vectors of `left`, A with the loops of K as they were, run along.
   bool choose_lines(Graph& g, const Node* left, PanelProduct* p) {
     const std::vector<const Node*> loops(p->reduce->src.begin() + 1, p->reduce->src.end());
     p->line_k = loops;
@@ -301,16 +301,16 @@ class Rebuilder {
   }
 
   const ir::KernelIr& original_;
-  PanelSides sides_;
+  GemmMatch sides_;
   const TargetInfo& target_;
   std::shared_ptr<ir::KernelIr> kernel_;
-  PanelPlan plan_;
+  PackedGemmPlan plan_;
 };
 
 }  // namespace
 
-std::optional<PanelPlan> rebuild_for_panels(const ir::KernelIr& kernel, const PanelSides& sides,
-                                            const TargetInfo& target) {
+std::optional<PackedGemmPlan> canonicalize_gemm(const ir::KernelIr& kernel, const GemmMatch& sides,
+                                                const TargetInfo& target) {
   return Rebuilder(kernel, sides, target).run();
 }
 

@@ -1,5 +1,5 @@
 // Matches GEMM and other contractions: which loops are M, N and K.
-// Which loops of sums of products are rows, columns and K. Nothing here knows of matrix
+// Which loops of a GEMM are M, N and K. Nothing here knows of matrix
 // products or convolutions: what counts is which output loops each factor varies along.
 #include <cmath>
 
@@ -27,14 +27,14 @@ class SideFinder {
     s_.is_transposed = is_transposed;
   }
 
-  std::optional<PanelSides> run() {
+  std::optional<GemmMatch> run() {
     if (!find_products() || !choose_sides() || !is_worth_it()) return std::nullopt;
     s_.lanes = static_cast<uint32_t>(lane_count());
     return std::move(s_);
   }
 
  private:
-  using Product = PanelSides::Product;
+  using Product = GemmMatch::Product;
 
   bool can_multiply(const Node* product) const {
     return product->dtype == DType::kF32 || product->dtype == DType::kF64 ||
@@ -216,7 +216,7 @@ class SideFinder {
   CostModel model_;
   std::vector<const Node*> exclusive_[2];
   int right_ = 1;
-  PanelSides s_;
+  GemmMatch s_;
 };
 
 }  // namespace
@@ -236,8 +236,8 @@ std::optional<PanelDot> dot_of(const Node* left, const Node* right, const Target
   return PanelDot{DotKind::kBF16BF16, true, false};
 }
 
-std::optional<PanelSides> find_panel_sides(const ir::KernelIr& kernel, const TargetInfo& target,
-                                           ScheduleLimits limits, bool is_transposed) {
+std::optional<GemmMatch> match_gemm(const ir::KernelIr& kernel, const TargetInfo& target,
+                                    ScheduleLimits limits, bool is_transposed) {
   return SideFinder(kernel, target, limits, is_transposed).run();
 }
 

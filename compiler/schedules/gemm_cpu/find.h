@@ -1,5 +1,6 @@
 #pragma once
-// Finding sums of products, and rewriting a kernel around them; steps of make_panel_schedule.
+// Recognising GEMM (sums of products), and rewriting a kernel around them; steps of
+// make_panel_schedule.
 
 #include <algorithm>
 #include <optional>
@@ -12,7 +13,7 @@
 namespace bm::compiler {
 
 /// What the loops of a kernel mean to its products. Nodes are the kernel's.
-struct PanelSides {
+struct GemmMatch {
   struct Product {
     const ir::Node* reduce = nullptr;
     const ir::Node* factors[2] = {};  ///< varying along the rows, along the columns
@@ -29,27 +30,28 @@ struct PanelSides {
 
 /// Nothing where there are no products, or too small ones. `is_transposed`: vectors run across the
 /// adjacent results; nothing where the kernel is not made for that.
-std::optional<PanelSides> find_panel_sides(const ir::KernelIr& kernel, const TargetInfo& target,
-                                           ScheduleLimits limits, bool is_transposed = false);
+std::optional<GemmMatch> match_gemm(const ir::KernelIr& kernel, const TargetInfo& target,
+                                    ScheduleLimits limits, bool is_transposed = false);
 
 /// The kernel with one loop each for rows, columns and K. Sizes of tiles and blocks stay open.
-std::optional<PanelPlan> rebuild_for_panels(const ir::KernelIr& kernel, const PanelSides& sides,
-                                            const TargetInfo& target);
+std::optional<PackedGemmPlan> canonicalize_gemm(const ir::KernelIr& kernel, const GemmMatch& match,
+                                                const TargetInfo& target);
 
 /// Dot products that sums, of `lanes` lanes, of left · right can be done by: always those of 8-bit
 /// integers, others where there is an instruction and it pays.
 std::optional<PanelDot> dot_of(const ir::Node* left, const ir::Node* right,
                                const TargetInfo& target, uint32_t lanes);
 
-/// Whether the rows of a tile can be read where they are: one after the other in memory, of what is
-/// multiplied, and not in so few sets of a cache that they drive each other out.
-bool can_read_left(const PanelPlan& plan, const PanelProduct& p, const TargetInfo& target);
-/// Whether the right operand is in the order of panels, as pack_constants leaves it.
-bool lies_in_panels(const PanelPlan& plan, const PanelProduct& p);
+/// Whether A can be read in place, the rows of a tile where they are: one after the other in
+/// memory, of what is multiplied, and not in so few sets of a cache that they conflict (set
+/// conflicts).
+bool can_read_left(const PackedGemmPlan& plan, const PanelProduct& p, const TargetInfo& target);
+/// Whether B is in the order of panels, as pack_constants leaves it.
+bool is_prepacked(const PackedGemmPlan& plan, const PanelProduct& p);
 
-/// Whether the right operand is read fast enough in its own order: whole tiles of it from the
-/// private cache, by too few rows for a copy to cost nothing.
-bool is_near(const PanelPlan& plan, const PanelProduct& p, const TargetInfo& target);
+/// Whether packing B can be skipped: whole N tiles fit in L2, and M is too small to amortise the
+/// copy.
+bool fits_in_l2(const PackedGemmPlan& plan, const PanelProduct& p, const TargetInfo& target);
 
 inline bool contains(const std::vector<const ir::Node*>& list, const ir::Node* n) {
   return std::find(list.begin(), list.end(), n) != list.end();

@@ -1,5 +1,5 @@
 #pragma once
-// PanelPlan: sums of products (matrix products, convolutions, …) in tiles of vector registers.
+// PackedGemmPlan: GEMM (and convolutions as implicit GEMM) in tiles of vector registers.
 
 #include <cstdint>
 #include <memory>
@@ -22,7 +22,7 @@ enum class PanelCopy : uint8_t {
   kSingle,      ///< element by element
 };
 
-/// How dot products of words stand for a product of narrow numbers.
+/// How dot products of words stand for a product of narrow elements.
 struct PanelDot {
   DotKind kind = DotKind::kU8S8;
   /// The left words are the first operand of DotKind (of kU8S8: the unsigned one).
@@ -47,8 +47,8 @@ struct PanelProduct {
   bool is_single = true;    ///< that is all of them
   uint32_t left_lanes = 1;  ///< copied at a time along K
   PanelCopy right_copy = PanelCopy::kSingle;
-  bool reads_right = false;   ///< where it is: it lies in panels of tile_columns() already
-  bool copies_along = false;  ///< the right operand, while the first rows of a block are multiplied
+  bool reads_b_in_place = false;    ///< where it is: it lies in panels of tile_columns() already
+  bool packs_b_on_the_fly = false;  ///< B, while the first rows of a block are multiplied
   /// Of transposed plans: the loops of K as `left_line` sees them, outer to inner, all constant
   /// but the first, and the product of the extents of the inner ones.
   std::vector<const ir::Node*> line_k;
@@ -63,15 +63,16 @@ struct PanelProduct {
   int64_t steps_block() const { return (k_block() + pack() - 1) / pack(); }
 };
 
-/// Blocks of rows and columns are dealt to threads. For a block, the operands are copied into
-/// scratch in the order they are read in: the right one in panels of tile_columns() columns, step
-/// by step of K (of dot products: word by word), the left one row by row.
-struct PanelPlan {
+/// Packed GEMM (BLIS, Goto): blocks of M and N are partitioned over threads. For a block, the
+/// operands are packed into the workspace in the order they are read in: B in panels of
+/// tile_columns() columns, step by step of K (of dot products: word by word), A row by row.
+struct PackedGemmPlan {
   /// The kernel with all rows and all columns in one loop each; all nodes here are its own.
   std::shared_ptr<const ir::KernelIr> kernel;
   const ir::Node *row = nullptr, *column = nullptr;  ///< row nullptr: one row
-  /// Few rows: nothing is copied. A few steps of K at a time are added to the sums of a whole block
-  /// of columns, which are in scratch, so that the right operand is read in its own order.
+  /// Skinny GEMM (M below a tile): nothing is packed. A few steps of K at a time are added to the
+  /// accumulators of a whole block of columns, which are in the workspace, so that B is streamed
+  /// once, in its own order.
   bool is_skinny = false;
   uint32_t k_unroll = 8;               ///< a power of two
   std::vector<const ir::Node*> batch;  ///< the other output loops
@@ -81,12 +82,12 @@ struct PanelPlan {
   std::vector<ir::Store> edge_stores;
   std::vector<PanelProduct> products;
   uint32_t lanes = 1, vectors = 1, rows = 1;  ///< tile: rows × vectors·lanes
-  /// Left operands are read where they are. There are at least as many rows as a tile has; the last
+  /// A is read in place. There are at least as many rows as a tile has; the last
   /// tile begins at a row of the one before where it would end beyond the last row.
-  bool reads_left = false;
+  bool reads_a_in_place = false;
   bool is_packing_b_expensive =
-      false;  ///< of right operands: it takes a noticeable part of the time
-  /// Adjacent results are rows: the left operand is copied step by step of K, adjacent
+      false;  ///< it takes a noticeable part of the time; constants are prepacked then
+  /// Adjacent results are rows: A is copied step by step of K, adjacent
   /// rows side by side, and the sums of a block are transposed before they are stored.
   bool is_transposed = false;
   const ir::Node* edge_row = nullptr;       ///< as edge_column; edge_stores are along it
@@ -100,7 +101,7 @@ std::optional<Schedule> make_panel_schedule(const ir::KernelIr& kernel, const Ta
                                             uint32_t units, ScheduleLimits limits);
 
 /// The kernel whose loops and expressions the plan names.
-Rewritten rewritten(const PanelPlan& plan);
+Rewritten rewritten(const PackedGemmPlan& plan);
 void lower_packed_gemm(Emitter& e);
 
 }  // namespace bm::compiler

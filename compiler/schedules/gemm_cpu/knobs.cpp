@@ -5,7 +5,7 @@
 #include <array>
 #include <bit>
 
-#include "compiler/tune/neighbours.h"
+#include "compiler/tune/candidates.h"
 
 namespace bm::compiler {
 namespace {
@@ -22,11 +22,11 @@ bool fits(const TargetInfo& target, TileShape t) {
          t.rows * t.vectors + t.vectors + 1 <= int64_t{target.vector_registers};
 }
 
-class TileNeighbours {
+class TileCandidates {
  public:
-  TileNeighbours(const TargetInfo& target, const Knobs& from) : target_(target), from_(from) {}
+  TileCandidates(const TargetInfo& target, const Knobs& from) : target_(target), from_(from) {}
 
-  std::vector<Knobs> panels(const PanelPlan& plan) {
+  std::vector<Knobs> panels(const PackedGemmPlan& plan) {
     add({{"plain", 1}});
     tiles({plan.rows, plan.vectors}, plan.is_skinny);
     sizes("ctiles", plan.column_block / plan.tile_columns());
@@ -92,7 +92,7 @@ int64_t kc_of(const Knobs* knobs, int64_t chosen) {
   return knobs ? knobs->get("kc").value_or(chosen) : chosen;
 }
 
-void set_blocks(const Knobs* knobs, const TargetInfo& target, PanelPlan* plan) {
+void set_blocks(const Knobs* knobs, const TargetInfo& target, PackedGemmPlan* plan) {
   if (!knobs) return;
   const int64_t rows = plan->row_block, columns = plan->column_block;
   if (const auto tiles = knobs->get("rtiles"); tiles && !plan->is_skinny)
@@ -108,10 +108,10 @@ void set_blocks(const Knobs* knobs, const TargetInfo& target, PanelPlan* plan) {
   plan->column_block = columns;
 }
 
-std::vector<Knobs> tile_neighbours(const ir::KernelIr&, const TargetInfo& target, const Schedule& s,
+std::vector<Knobs> tile_candidates(const ir::KernelIr&, const TargetInfo& target, const Schedule& s,
                                    const Knobs& from) {
-  TileNeighbours neighbours(target, from);
-  return s.panels() ? neighbours.panels(*s.panels()) : neighbours.dots();
+  TileCandidates candidates(target, from);
+  return s.panels() ? candidates.panels(*s.panels()) : candidates.dots();
 }
 
 }  // namespace bm::compiler

@@ -23,6 +23,6 @@ int64_t kc_of(const Knobs* knobs, int64_t chosen);
 
 /// Rows and columns of a block as knobs ask for them, as long as what is copied stays within a few
 /// private caches.
-void set_blocks(const Knobs* knobs, const TargetInfo& target, PanelPlan* plan);
+void set_blocks(const Knobs* knobs, const TargetInfo& target, PackedGemmPlan* plan);
 
 }  // namespace bm::compiler

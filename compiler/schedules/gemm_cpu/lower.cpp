@@ -1,5 +1,5 @@
 // Packed GEMM (as BLIS and Goto have it): A and B are packed into scratch, tiles of C accumulate in
-// registers; see PanelPlan.
+// registers; see PackedGemmPlan.
 #include <array>
 #include <functional>
 
@@ -10,7 +10,7 @@
 namespace bm::compiler {
 namespace {
 
-/// Bytes between the rows of a copied left operand, beyond its K: rows of a power of two would
+/// Bytes between the rows of a packed A, beyond its K: rows of a power of two would
 /// share few sets of a cache.
 constexpr int64_t kRowPadding = 64;
 /// Steps of the innermost loop written out: its own instructions take the place of products.
@@ -18,7 +18,7 @@ constexpr int64_t kUnroll = 4;
 
 }  // namespace
 
-Rewritten rewritten(const PanelPlan& plan) {
+Rewritten rewritten(const PackedGemmPlan& plan) {
   Rewritten out{plan.kernel.get(), {}};
   for (const ir::Store& s : plan.edge_stores)
     out.roots.insert(out.roots.end(), {s.index, s.value, s.gate});
@@ -75,9 +75,9 @@ PackedGemm::Contraction PackedGemm::make_contraction(size_t index) {
   c.row_step = (product.k_block() + vector - 1) / vector * vector + kRowPadding / item_size(left);
   if (p_.is_transposed)
     place_transposed(product, &c);
-  else if (!p_.reads_left)
+  else if (!p_.reads_a_in_place)
     c.left = b_.add_local(left, static_cast<uint64_t>(p_.rows * c.row_step));
-  if (!product.reads_right)
+  if (!product.reads_b_in_place)
     c.right = b_.add_local(product.dot ? DType::kU32 : t,
                            static_cast<uint64_t>(p_.column_block * product.steps_block()));
   if (product.dot && product.dot->flips_left)
@@ -130,7 +130,7 @@ PackedGemm::KBlock PackedGemm::open_k_block(const Contraction& c, BlockId parent
   k.length = e_.min_index(left, b_.index(product.block));
   k.tile.first = k.loop.index;
   k.tile.length = b_.mul(k.length, b_.index(product.inner));
-  if (!product.reads_right) pack_b(c, k.loop.index, k.length, k.loop.body);
+  if (!product.reads_b_in_place) pack_b(c, k.loop.index, k.length, k.loop.body);
   return k;
 }
 
@@ -145,8 +145,8 @@ void PackedGemm::multiply_blocks(size_t index, BlockId parent) {
   const ValueId left_over = b_.sub(block_.rows, rows.index);
   const ValueId height = e_.min_index(left_over, b_.index(p_.rows));
   const Index row(b_, rows.index);
-  tile.row = p_.reads_left ? ValueId{Index((row + Index(b_, height)) - p_.rows)} : rows.index;
-  if (!p_.reads_left) pack_a(c, k.loop.index, rows.index, height, tile.length, rows.body);
+  tile.row = p_.reads_a_in_place ? ValueId{Index((row + Index(b_, height)) - p_.rows)} : rows.index;
+  if (!p_.reads_a_in_place) pack_a(c, k.loop.index, rows.index, height, tile.length, rows.body);
 
   const Builder::Loop columns = b_.open_loop(rows.body);
   tile.column = columns.index;
@@ -185,7 +185,7 @@ void PackedGemm::multiply_blocks(size_t index, BlockId parent) {
 void PackedGemm::multiply_tile(const Contraction& c, const Tile& tile, BlockId parent) {
   const PanelProduct& product = c.product;
   start_tile(c, tile, parent);
-  if (product.copies_along) {
+  if (product.packs_b_on_the_fly) {
     ValueId copies = tile.is_first;
     if (!has_whole_tiles()) copies = b_.bit_and(copies, has_all_columns(tile.column));
     e_.branch(copies, parent, [&](BlockId at) { add_steps(c, tile, true, at); });
@@ -195,7 +195,7 @@ void PackedGemm::multiply_tile(const Contraction& c, const Tile& tile, BlockId p
   }
 }
 
-/// All steps of K; `copies`: the right operand comes from memory and goes into its panel.
+/// All steps of K; `copies`: B comes from memory and goes into its panel.
 void PackedGemm::add_steps(const Contraction& c, const Tile& tile, bool copies, BlockId parent) {
   const PanelProduct& product = c.product;
   const ValueId steps = steps_of(product, tile.length);
@@ -234,7 +234,7 @@ std::vector<ValueId> PackedGemm::b_vectors(const Contraction& c, const Tile& til
   std::vector<ValueId> right;
   const Index own(b_, step), first(b_, tile.first);
   const Index place = Index(b_, tile.column) * product.steps_block() + own * p_.tile_columns();
-  if (product.reads_right || copies) {
+  if (product.reads_b_in_place || copies) {
     const Index k = first + own * product.pack();
     const uint32_t binding = e_.make_bindings(k, body, 0, 1, 0);
     const Env env = e_.bound(block_.env, product.right_k[0], binding);
@@ -262,7 +262,7 @@ std::vector<ValueId> PackedGemm::a_elements(const Contraction& c, const Tile& ti
   const PanelProduct& product = c.product;
   const Index own(b_, step), k = own * product.pack();
   std::vector<ValueId> left;
-  if (p_.reads_left) {
+  if (p_.reads_a_in_place) {
     const Index start = Index(b_, tile.first) * product.inner + k;
     const uint32_t binding = e_.make_bindings(start, body, 0, 1, 0);
     const Env env = e_.bound(block_.env, product.left_k, binding);

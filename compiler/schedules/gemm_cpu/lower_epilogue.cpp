@@ -65,8 +65,8 @@ void PackedGemm::epilogue(const std::vector<ValueId>& sums, const Tile& tile, Bl
   const auto through_scratch = [&](BlockId at) {
     spill_vectors(b_, at, stores_.back().sums, tile.sums, stores_.back().registers);
     const ValueId rows = b_.index(p_.rows);
-    store_tile(sums, tile, p_.reads_left ? b_.sub(rows, tile.height) : b_.index(0),
-               p_.reads_left ? rows : tile.height, at);
+    store_tile(sums, tile, p_.reads_a_in_place ? b_.sub(rows, tile.height) : b_.index(0),
+               p_.reads_a_in_place ? rows : tile.height, at);
   };
   if (!is_epilogue_short()) return through_scratch(parent);
   const auto is_multiple = [](const Node* range, int64_t of) {

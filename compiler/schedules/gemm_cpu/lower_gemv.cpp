@@ -1,5 +1,5 @@
 // GEMV and skinny GEMM (few rows): B is streamed once, unpacked, in its own order; accumulators for
-// a whole block of columns are in scratch. See PanelPlan.
+// a whole block of columns are in scratch. See PackedGemmPlan.
 #include "compiler/program/index.h"
 #include "compiler/schedules/gemm_cpu/lowering.h"
 

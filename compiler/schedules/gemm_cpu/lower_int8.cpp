@@ -10,7 +10,7 @@ namespace {
 
 /// The upper bits of four bytes; see PanelDot::flips_left.
 constexpr int64_t kUpperBits = 0x80808080;
-/// Rows asked for ahead of a copy: as long as memory takes.
+/// Rows prefetched ahead of a copy: as long as memory takes.
 constexpr int64_t kWordRowsAhead = 64;
 
 }  // namespace

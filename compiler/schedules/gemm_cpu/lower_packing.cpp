@@ -20,7 +20,7 @@ constexpr int64_t kFarRow = 512;
 /// Panels of tile_columns() columns, step by step of K.
 void PackedGemm::pack_b(const Contraction& c, ValueId first, ValueId trip_count, BlockId parent) {
   const PanelProduct& product = c.product;
-  if (product.copies_along && has_whole_tiles()) return;
+  if (product.packs_b_on_the_fly && has_whole_tiles()) return;
   const Builder::Loop tiles = b_.open_loop(parent);
   const ValueId panel = b_.mul(tiles.index, b_.index(product.steps_block()));
   const auto copy = [&](BlockId inside, bool has_tail) {
@@ -55,7 +55,7 @@ void PackedGemm::pack_b(const Contraction& c, ValueId first, ValueId trip_count,
                   pack_columns(state, inner, all, body);
                 });
   };
-  if (product.copies_along)
+  if (product.packs_b_on_the_fly)
     copy(tiles.body, true);
   else if (product.right_copy == PanelCopy::kSingle)
     copy(tiles.body, false);
@@ -64,7 +64,7 @@ void PackedGemm::pack_b(const Contraction& c, ValueId first, ValueId trip_count,
   if (product.dot && product.dot->flips_left)
     add_corrections(c, tiles.index, trip_count, tiles.body);
   ValueId begin = b_.index(0);
-  if (product.copies_along) {  // no more than the tile that is cut
+  if (product.packs_b_on_the_fly) {  // no more than the tile that is cut
     const ValueId step = b_.index(p_.tile_columns());
     begin = b_.mul(e_.divide_index(Op::kDiv, block_.columns, step, false), step);
   }
@@ -134,7 +134,7 @@ void PackedGemm::prefetch_rows_ahead(const Node* value, const Instances& all, co
 }
 
 /// Asks for what pack_a will copy next: the rows of the tile below are shared out over the tiles
-/// of this one's row, and each is asked for as this one's K goes by.
+/// of this one's row, and each is prefetched as this one's K goes by.
 void PackedGemm::prefetch_left(const PanelProduct& product, const Tile& tile, ValueId step,
                                BlockId body) {
   if (!p_.row || p_.is_transposed || product.left_lanes == 1) return;

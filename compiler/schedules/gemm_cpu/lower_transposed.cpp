@@ -27,7 +27,7 @@ void PackedGemm::place_transposed(const PanelProduct& product, Contraction* c) {
   c->transposed = b_.add_local(t, static_cast<uint64_t>(p_.column_block * c->row_step));
 }
 
-/// A block of the left operand, step by step of K.
+/// A block of A, step by step of K.
 void PackedGemm::pack_a_transposed(const Contraction& c, const Tile& tile, BlockId parent) {
   const PanelProduct& product = c.product;
   const ValueId inner = b_.index(product.line_inner);
@@ -85,8 +85,8 @@ void PackedGemm::split_rows(const Builder::Loop& loop, uint32_t vectors, const N
   split_where(b_.lt(last, count), loop.body, body);
 }
 
-/// One panel of the right operand stays in the first cache for all rows; meanwhile the next one is
-/// asked for.
+/// One panel of B stays in L1 for all rows; meanwhile the next one is
+/// prefetched.
 void PackedGemm::multiply_transposed(const Contraction& c, BlockId parent) {
   const PanelProduct& product = c.product;
   const KBlock k = open_k_block(c, parent);
@@ -98,7 +98,7 @@ void PackedGemm::multiply_transposed(const Contraction& c, BlockId parent) {
   tile.column = columns.index;
   const Index row(b_, rows.index), line = row * p_.column_block;
   tile.sums = product.is_single ? b_.index(0) : Index(line + Index(b_, columns.index) * p_.rows);
-  if (product.reads_right) find_next_panel(product, rows.index, k.length, &tile);
+  if (product.reads_b_in_place) find_next_panel(product, rows.index, k.length, &tile);
   multiply_tile(c, tile, rows.body);
   spill_vectors(b_, rows.body, c.sums, tile.sums, c.registers);
   if (product.is_single) {
@@ -138,7 +138,7 @@ void PackedGemm::find_next_panel(const PanelProduct& product, ValueId rows, Valu
   tile->ahead = Index(Index(b_, first) + Index(b_, part) * (tile->lines * line));
 }
 
-/// The share of an iteration of `steps` steps, into the second cache: the first one is full of what
+/// The share of an iteration of `steps` steps, into L2: the first one is full of what
 /// this tile reads.
 void PackedGemm::prefetch_panel(const PanelProduct& product, const Tile& tile,
                                 const Builder::Loop& loop, int64_t steps) {

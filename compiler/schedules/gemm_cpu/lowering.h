@@ -14,7 +14,8 @@ namespace bm::compiler {
 /// Rows prefetched ahead of packing: as long as memory takes.
 constexpr int64_t kRowsAhead = 32;
 
-/// See PanelPlan. An object lowers one kernel: what one call of the grid works on is its state.
+/// See PackedGemmPlan. An object lowers one kernel: what one call of the grid works on is its
+/// state.
 class PackedGemm {
  public:
   explicit PackedGemm(Emitter& e) : e_(e), b_(e.builder()), p_(*e.schedule().panels()) {}
@@ -133,7 +134,7 @@ class PackedGemm {
                    BlockId parent);
   Emitter& e_;
   Builder& b_;
-  const PanelPlan& p_;
+  const PackedGemmPlan& p_;
   Block block_;
   std::vector<Contraction> stores_;
 };

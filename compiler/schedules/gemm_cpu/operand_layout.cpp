@@ -11,10 +11,10 @@ namespace {
 
 using ir::Node;
 
-/// Rows of a tile that may begin at the same place of their pages: a set of the first cache holds
+/// Rows of a tile that may begin at the same place of their pages: a set of L1 holds
 /// them with room for more.
 constexpr int64_t kRowsOfPlace = 8;
-/// Up to which a right operand from the private cache is not copied.
+/// Up to which B from L2 is not copied.
 constexpr int64_t kMostNearSteps = 512, kMostNearRows = 512;
 
 bool is_plain_right(const PanelProduct& p) {
@@ -24,7 +24,7 @@ bool is_plain_right(const PanelProduct& p) {
 
 }  // namespace
 
-bool can_read_left(const PanelPlan& plan, const PanelProduct& p, const TargetInfo& target) {
+bool can_read_left(const PackedGemmPlan& plan, const PanelProduct& p, const TargetInfo& target) {
   const Node* extent = plan.row->src[0];
   const Node* load = p.left;
   const bool is_plain = load->op == ir::Op::kLoad && load->src.size() == 1 &&
@@ -41,7 +41,7 @@ bool can_read_left(const PanelPlan& plan, const PanelProduct& p, const TargetInf
   return apart * plan.rows <= kRowsOfPlace * target.page_bytes;
 }
 
-bool lies_in_panels(const PanelPlan& plan, const PanelProduct& p) {
+bool is_prepacked(const PackedGemmPlan& plan, const PanelProduct& p) {
   const Node* load = p.right;
   if (!is_plain_right(p)) return false;
   const int64_t pack = p.pack(), tile = plan.tile_columns();
@@ -58,7 +58,7 @@ bool lies_in_panels(const PanelPlan& plan, const PanelProduct& p) {
          plan.kernel->params[static_cast<size_t>(load->imm)].elements;
 }
 
-bool is_near(const PanelPlan& plan, const PanelProduct& p, const TargetInfo& target) {
+bool fits_in_l2(const PackedGemmPlan& plan, const PanelProduct& p, const TargetInfo& target) {
   if (plan.is_transposed || p.dot || !plan.row || !is_plain_right(p)) return false;
   const Node *rows = plan.row->src[0], *columns = plan.column->src[0], *k = p.right_k[0]->src[0];
   if (!rows->is_const() || !columns->is_const() || !k->is_const()) return false;

@@ -17,25 +17,25 @@ using ir::Node;
 constexpr double kCopyCycles = 3, kTransposeCycles = 8, kGatherCycles = 24;
 constexpr double kEvenCycles = 8;  // every other element, in vectors
 constexpr double kFarCycles = 8;   // more where it comes from beyond the private caches
-/// Per number of a left operand that is not contiguous along K; per vector
+/// Per number of A that is not contiguous along K; per vector
 /// of sums that is transposed and stored afterwards.
-constexpr double kNumberCycles = 2, kTurnCycles = 12;
+constexpr double kElementCycles = 2, kTransposedStoreCycles = 12;
 constexpr double kLatency = 4;  // of a multiply-add, two of which start per cycle
 /// Share of the time from which on copies are worth avoiding.
 constexpr double kExpensivePacking = 0.04;
 /// Arithmetic operations that CodeObject::work_per_block counts as one.
 constexpr double kOperationsPerWork = 8;
 /// Steps of a copied block of K, where there are more than one: the rows of a tile stay in
-/// the first cache while panels go through it.
+/// L1 while panels go through it.
 constexpr int64_t kMostSteps = 256;
-/// Blocks that are rather one: sums need not be put aside.
+/// Blocks that are rather one: sums need not be spilled.
 constexpr double kBlocksAsOne = 2.5;
-/// Rows of a matrix up to which copying the right operand in a pass of its own is noticed.
+/// Rows of a matrix up to which copying B in a pass of its own is noticed.
 constexpr int64_t kMostRowsAlong = 1024;
-/// Lines of a cache that the rows of a tile lie in at one step, of left operands copied step
+/// Lines of a cache that the rows of a tile lie in at one step, of A copied step
 /// by step of K.
 constexpr double kLinesOfStep = 1.5;
-/// Share of the first cache for what stays there.
+/// Share of L1 for what stays there.
 constexpr double kShareOfCache = 0.5;
 /// A schedule that turns its sums is worth it if it takes this part of the time.
 constexpr double kTransposedShare = 0.97;
@@ -44,7 +44,8 @@ int64_t round_up(int64_t v, int64_t step) { return (v + step - 1) / step * step;
 
 class PanelScheduler {
  public:
-  PanelScheduler(PanelPlan plan, const TargetInfo& target, uint32_t units, ScheduleLimits limits)
+  PanelScheduler(PackedGemmPlan plan, const TargetInfo& target, uint32_t units,
+                 ScheduleLimits limits)
       : plan_(std::move(plan)),
         target_(target),
         units_(std::max(units, 1u)),
@@ -56,12 +57,12 @@ class PanelScheduler {
       if (!choose_skinny()) return std::nullopt;
     } else {
       choose_tile();
-      plan_.reads_left =
+      plan_.reads_a_in_place =
           !plan_.is_transposed &&
           std::all_of(plan_.products.begin(), plan_.products.end(),
                       [&](const PanelProduct& p) { return can_read_left(plan_, p, target_); });
       for (PanelProduct& p : plan_.products)
-        p.reads_right = lies_in_panels(plan_, p) || is_near(plan_, p, target_);
+        p.reads_b_in_place = is_prepacked(plan_, p) || fits_in_l2(plan_, p, target_);
       choose_blocks();
     }
     set_blocks(knobs_, target_, &plan_);
@@ -93,7 +94,7 @@ class PanelScheduler {
     });
   }
 
-  /// Columns are shared out; K is one loop and read as the right operand lies.
+  /// Columns are shared out; K is one loop and read as B lies.
   bool choose_skinny() {
     plan_.vectors = 4;
     plan_.rows = static_cast<uint32_t>(extent(plan_.row));
@@ -142,7 +143,7 @@ class PanelScheduler {
   /// Registers besides the sums' for a tile of `vectors` columns.
   uint32_t operands(uint32_t vectors) const {
     for (const PanelProduct& p : plan_.products)
-      if (p.dot && !is_native(*p.dot)) return 2 * vectors + 4;  // even and odd numbers apart
+      if (p.dot && !is_native(*p.dot)) return 2 * vectors + 4;  // even and odd elements apart
     return vectors + 1;
   }
 
@@ -161,7 +162,7 @@ class PanelScheduler {
     __builtin_unreachable();
   }
 
-  /// More for an operand of `width` rows or columns beyond the private cache.
+  /// More for an operand of `width` rows or columns beyond L2.
   double far_cycles(const PanelProduct& p, const Node* operand, double width) const {
     const double bytes =
         steps(p) * static_cast<double>(p.pack() * item_size(operand->dtype)) * width;
@@ -190,7 +191,7 @@ class PanelScheduler {
     p->is_single = p->block >= trip_count;
   }
 
-  /// Steps whose numbers stay in the first cache: a panel of the right operand for all rows, and
+  /// Steps whose elements stay in L1: a panel of B for all rows, and
   /// the lines of the left one that a tile reads.
   int64_t transposed_steps() const {
     const int64_t item = item_size(plan_.products[0].reduce->dtype);
@@ -209,7 +210,7 @@ class PanelScheduler {
     return std::min(round_up(rows, unit), all);
   }
 
-  /// Per vector of a left operand that is copied along its lines.
+  /// Per vector of A that is copied along its lines.
   double line_cycles(const PanelProduct& p) const {
     Strides along(p.line, plan_.lanes);
     for (const Node* n : ir::topological({&p.left_line, 1}))
@@ -217,19 +218,19 @@ class PanelScheduler {
     return kCopyCycles;
   }
 
-  /// Cycles for copying one row of the left operand, and for turning one of sums.
+  /// Cycles for copying one row of A, and for turning one of sums.
   double row_cycles(double columns) const {
     double cycles = 0;
-    if (plan_.reads_left) return 0;
+    if (plan_.reads_a_in_place) return 0;
     for (const PanelProduct& p : plan_.products) {
-      const double numbers = steps(p) * static_cast<double>(p.pack());
+      const double elements = steps(p) * static_cast<double>(p.pack());
       if (!plan_.is_transposed) {
-        cycles += numbers * (p.left_lanes > 1 ? kCopyCycles / plan_.lanes : kNumberCycles);
+        cycles += elements * (p.left_lanes > 1 ? kCopyCycles / plan_.lanes : kElementCycles);
         continue;
       }
       const double line = extent(p.line), lanes = line / std::ceil(line / plan_.lanes);
       const double copy = line_cycles(p) + far_cycles(p, p.left, extent(plan_.row));
-      cycles += numbers * copy / lanes + columns * kTurnCycles / plan_.lanes;
+      cycles += elements * copy / lanes + columns * kTransposedStoreCycles / plan_.lanes;
     }
     return cycles;
   }
@@ -241,15 +242,15 @@ class PanelScheduler {
       choose_k_block(&p);
       deepest = std::max(deepest, p.steps_block());
       k_steps += steps(p);
-      if (!p.reads_right && !is_packed_)
+      if (!p.reads_b_in_place && !is_packed_)
         copy_right += steps(p) * static_cast<double>(p.pack()) *
                       (copy_cycles(p.right_copy) + far_cycles(p, p.right, extent(plan_.column)));
     }
-    // Every vector of the right operand is multiplied with every row.
+    // Every vector of B is multiplied with every row.
     for (PanelProduct& p : plan_.products)
-      p.copies_along = !plan_.is_transposed && !p.reads_right && !p.dot &&
-                       p.right_copy == PanelCopy::kVectors && p.right_k.size() == 1 &&
-                       extent(plan_.row) <= kMostRowsAlong;
+      p.packs_b_on_the_fly = !plan_.is_transposed && !p.reads_b_in_place && !p.dot &&
+                             p.right_copy == PanelCopy::kVectors && p.right_k.size() == 1 &&
+                             extent(plan_.row) <= kMostRowsAlong;
     plan_.is_packing_b_expensive = copy_right > kExpensivePacking * k_steps * extent(plan_.row) / 2;
     const double rows = extent(plan_.row), columns = extent(plan_.column), batch = batch_count();
     const int64_t item = item_size(plan_.products[0].reduce->dtype);
@@ -286,7 +287,7 @@ class PanelScheduler {
     cost_ = least;
   }
 
-  /// Rows whose left operand takes a quarter of the private cache at `bytes` a row.
+  /// Rows whose A takes a quarter of L2 at `bytes` a row.
   int64_t transposed_rows(int64_t bytes) const {
     const auto most = static_cast<int64_t>(target_.l2_bytes) / 4 / bytes;
     return std::clamp<int64_t>(most, plan_.rows, kMostRows);
@@ -311,7 +312,7 @@ class PanelScheduler {
     const double columns = std::min(extent(plan_.column), static_cast<double>(plan_.column_block));
     s.work_per_block =
         static_cast<uint64_t>(std::min(2 * rows * columns * k_steps / kOperationsPerWork, 1e18));
-    s.plan = std::make_shared<const PanelPlan>(std::move(plan_));
+    s.plan = std::make_shared<const PackedGemmPlan>(std::move(plan_));
     return s;
   }
 
@@ -322,21 +323,21 @@ class PanelScheduler {
     return dim;
   }
 
-  PanelPlan plan_;
+  PackedGemmPlan plan_;
   const TargetInfo& target_;
   uint32_t units_;
   const Knobs* knobs_;  ///< or nullptr
-  bool is_packed_;      ///< right operands will be in the order of panels
+  bool is_packed_;      ///< B will be in the order of panels
   double cost_ = 0;
 };
 
 /// Rows up to which a matrix from memory is read once where it is: copying it would take as long as
-/// all products. As many vectors of the left operand as an iteration has stay in the first cache.
-constexpr int64_t kMostStripRows = 24;
+/// all products. As many vectors of A as an iteration has stay in L1.
+constexpr int64_t kMostSkinnyRows = 24;
 
-bool is_better_in_place(const PanelPlan& plan, const TargetInfo& target) {
+bool is_better_in_place(const PackedGemmPlan& plan, const TargetInfo& target) {
   if (plan.is_skinny || !plan.row || !plan.row->src[0]->is_const()) return false;
-  if (plan.row->src[0]->imm > kMostStripRows) return false;
+  if (plan.row->src[0]->imm > kMostSkinnyRows) return false;
   return std::ranges::all_of(plan.products, [&](const PanelProduct& p) {
     const double bytes = CostModel::trip_count(p.left_k) * CostModel::trip_count(plan.column) *
                          static_cast<double>(item_size(p.right->dtype));
@@ -348,9 +349,9 @@ bool is_better_in_place(const PanelPlan& plan, const TargetInfo& target) {
 std::optional<PanelScheduler> transposed_scheduler(const ir::KernelIr& kernel,
                                                    const TargetInfo& target, uint32_t units,
                                                    ScheduleLimits limits) {
-  const auto sides = find_panel_sides(kernel, target, limits, true);
+  const auto sides = match_gemm(kernel, target, limits, true);
   if (!sides) return std::nullopt;
-  auto plan = rebuild_for_panels(kernel, *sides, target);
+  auto plan = canonicalize_gemm(kernel, *sides, target);
   if (!plan) return std::nullopt;
   return PanelScheduler(std::move(*plan), target, units, limits);
 }
@@ -360,14 +361,14 @@ std::optional<PanelScheduler> transposed_scheduler(const ir::KernelIr& kernel,
 std::optional<Schedule> make_panel_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                             uint32_t units, ScheduleLimits limits) {
   if (target.has_groups || !limits.has_tiles) return std::nullopt;
-  const auto sides = find_panel_sides(kernel, target, limits);
+  const auto sides = match_gemm(kernel, target, limits);
   if (!sides) return std::nullopt;
-  auto plan = rebuild_for_panels(kernel, *sides, target);
+  auto plan = canonicalize_gemm(kernel, *sides, target);
   if (!plan) return std::nullopt;
   if (limits.has_skinny && is_better_in_place(*plan, target)) {
-    PanelSides strip = *sides;
-    strip.is_skinny = true;
-    auto in_place = rebuild_for_panels(kernel, strip, target);
+    GemmMatch skinny = *sides;
+    skinny.is_skinny = true;
+    auto in_place = canonicalize_gemm(kernel, skinny, target);
     if (!in_place) return std::nullopt;
     if (auto s = PanelScheduler(std::move(*in_place), target, units, limits).run()) return s;
   }

@@ -37,11 +37,11 @@ struct Panels {
 
 class Packer {
  public:
-  Packer(const ir::KernelIr& kernel, const PanelPlan& plan, const PanelProduct& product,
+  Packer(const ir::KernelIr& kernel, const PackedGemmPlan& plan, const PanelProduct& product,
          const std::vector<bool>& is_constant)
       : kernel_(kernel), plan_(plan), product_(product), is_constant_(is_constant) {}
 
-  std::optional<PackedKernel> run(const PanelSides& sides, ir::KernelIr copy) {
+  std::optional<PackedKernel> run(const GemmMatch& sides, ir::KernelIr copy) {
     if (!find_operand()) return std::nullopt;
     auto pack = make_pack();
     if (!pack || !make_main(sides, &copy)) return std::nullopt;
@@ -126,13 +126,13 @@ class Packer {
     return value->op == Op::kLoad ? loaded : g.select(gate, loaded, zero);
   }
 
-  bool make_main(const PanelSides& sides, ir::KernelIr* copy) {
+  bool make_main(const GemmMatch& sides, ir::KernelIr* copy) {
     Graph& g = *copy->graph;
     const Node *reduce = nullptr, *factor = nullptr;
-    for (const PanelSides::Product& p : sides.products)
+    for (const GemmMatch::Product& p : sides.products)
       for (const Node* f : p.factors) {
         if (!ir::depends_on(f, sides.columns[0]) || !loads_operand(f)) continue;
-        if (factor) return false;  // two that cannot be told apart
+        if (factor) return false;  // two that cannot be distinguished
         factor = f;
         reduce = p.reduce;
       }
@@ -155,7 +155,7 @@ class Packer {
   }
 
   const ir::KernelIr& kernel_;
-  const PanelPlan& plan_;
+  const PackedGemmPlan& plan_;
   const PanelProduct& product_;
   const std::vector<bool>& is_constant_;
   const Node* load_ = nullptr;
@@ -170,16 +170,16 @@ std::optional<PackedKernel> pack_right(const ir::KernelIr& kernel, const TargetI
   const auto schedule =
       make_panel_schedule(kernel, target, units, {.has_skinny = false, .is_packed = is_packed});
   if (!schedule) return std::nullopt;
-  const PanelPlan& plan = *schedule->panels();
+  const PackedGemmPlan& plan = *schedule->panels();
   if (plan.is_skinny || (plan.products.size() != 1 && !plan.is_transposed)) return std::nullopt;
   if (is_packed ? !plan.is_transposed : !plan.is_packing_b_expensive) return std::nullopt;
   for (const PanelProduct& product : plan.products) {
-    if (product.reads_right || (product.dot && product.dot->flips_left)) continue;
+    if (product.reads_b_in_place || (product.dot && product.dot->flips_left)) continue;
     auto copy = ir::deserialize(ir::serialize(kernel));
     if (!copy) return std::nullopt;
     copy->name = kernel.name;
     copy->vars = kernel.vars;
-    const auto sides = find_panel_sides(*copy, target, {}, plan.is_transposed);
+    const auto sides = match_gemm(*copy, target, {}, plan.is_transposed);
     if (!sides) return std::nullopt;
     Packer packer(kernel, plan, product, is_constant);
     if (auto packed = packer.run(*sides, std::move(*copy))) return packed;

@@ -16,6 +16,7 @@ namespace bm::compiler {
 namespace {
 
 constexpr int64_t kLine = PipePlan::kLineBytes;
+constexpr uint32_t kWord = 4, kPiece = LineTile::kPiece;  // bytes of copies
 /// Accumulators of a work-item that are adjacent in a row.
 constexpr uint32_t kPair = 2;
 
@@ -51,17 +52,44 @@ LineTile PipelinedGemm::line_tile(const Pipe& pipe, const MatrixOperand& o, Valu
                        .end = end(o.along, rows)};
   const TileAxis deep{
       .loop = p_.k, .block = block, .first = iteration, .step = k, .end = end(p_.k, k)};
-  if (o.is_k_major) return {.load = o.load, .across = along, .along = deep, .lines = rows};
+  if (is_k_major(o)) return {.load = o.load, .across = along, .along = deep, .lines = rows};
   return {.load = o.load, .across = deep, .along = along, .lines = k, .panels = rows / k};
 }
 
 void PipelinedGemm::copy_stage(const Pipe& pipe, ValueId iteration, ValueId stage, BlockId block) {
   const auto copy = [&](const MatrixOperand& o, ValueId at) {
-    pipe.stage.for_copies(line_tile(pipe, o, iteration, block), at, pipe.tile.env,
-                          [&](const LineCopy& c) { pipe.stage.issue(block, pipe.copy, c); });
+    const LineTile tile = line_tile(pipe, o, iteration, block);
+    const auto words = [&](const LineCopy& c, int64_t count) {
+      for (int64_t i = 0; i < count; ++i)
+        b_.copy(block, CopyKind::kAsync, c.param, b_.add(c.from, b_.index(i)), pipe.stage.array(),
+                b_.add(c.to, b_.index(i * kWord)), c.gate, kWord);
+    };
+    if (p_.has_words(o))
+      return pipe.stage.for_words(tile, at, pipe.tile.env, [&](const LineCopy& c) { words(c, 1); });
+    pipe.stage.for_copies(tile, at, pipe.tile.env, [&](const LineCopy& c) {
+      if (p_.has_rounding() && pipe.copy != CopyKind::kAsync) return words(c, kPiece / kWord);
+      pipe.stage.issue(block, pipe.copy, c);
+    });
   };
   copy(p_.left, stage);
   copy(p_.right, Index(Index(b_, stage) + p_.block_m() * kLine));
+}
+
+/// What this work-item copied to a stage, and waited for.
+void PipelinedGemm::round_stage(const Pipe& pipe, ValueId iteration, ValueId stage, BlockId block) {
+  const auto round = [&](const MatrixOperand& o, ValueId at) {
+    const LineTile tile = line_tile(pipe, o, iteration, block);
+    const bool has_words = p_.has_words(o);
+    const auto one = [&](const LineCopy& c) {
+      b_.round_tf32(block, pipe.stage.array(), c.to, has_words ? kWord : kPiece);
+    };
+    if (has_words)
+      pipe.stage.for_words(tile, at, pipe.tile.env, one, true);
+    else
+      pipe.stage.for_copies(tile, at, pipe.tile.env, one, true);
+  };
+  round(p_.left, stage);
+  round(p_.right, Index(Index(b_, stage) + p_.block_m() * kLine));
 }
 
 /// The stage that will be multiplied `ahead` iterations later, if there is one.
@@ -73,7 +101,7 @@ void PipelinedGemm::prefetch_stage(const Pipe& pipe, ValueId iteration, BlockId 
   const BlockId inner = b_.open_block(block);
   copy_stage(pipe, next, stage, inner);
   b_.close_if(inner, has_next);
-  if (pipe.copy == CopyKind::kAsync) b_.pipe(block, PipeOp::kCommitCopies);
+  if (is_async(pipe)) b_.pipe(block, PipeOp::kCommitCopies);
 }
 
 /// What the sub-group has of an operand, `step` instructions deep.
@@ -112,29 +140,30 @@ void PipelinedGemm::multiply_warpgroup_stage(const Pipe& pipe, ValueId stage, Bl
   const int64_t rows = int64_t{p_.left.rows()} * p_.info.sub_groups;
   const Index item(b_, b_.item()), start(b_, stage);
   const Index number = item >> std::countr_zero(static_cast<uint64_t>(items));
-  const int64_t own = p_.left.is_k_major ? rows * kLine : rows / p_.stage_k() * panel;
+  const int64_t own = is_k_major(p_.left) ? rows * kLine : rows / p_.stage_k() * panel;
   contract_group_mma(b_, block, p_.info, pipe.tile.accumulators[0], p_.info.sums * p_.right.slots,
                      pipe.stage.array(),
-                     {TileOperand{Index(start + number * own), 0, p_.left.is_k_major, panel},
-                      TileOperand{stage, p_.block_m() * kLine, p_.right.is_k_major, panel}});
+                     {TileOperand{Index(start + number * own), 0, is_k_major(p_.left), panel},
+                      TileOperand{stage, p_.block_m() * kLine, is_k_major(p_.right), panel}});
 }
 
 void PipelinedGemm::run_pipeline(const Pipe& pipe) {
-  const bool is_async = pipe.copy == CopyKind::kAsync, is_group = p_.info.sub_groups > 1;
+  const bool has_async = is_async(pipe), is_group = p_.info.sub_groups > 1;
   const int64_t trip_count = (p_.k->src[0]->imm + p_.stage_k() - 1) / p_.stage_k();
   for (int64_t stage = 0; stage < p_.pipe->ahead; ++stage) {
     if (stage < trip_count)
       copy_stage(pipe, b_.index(stage), b_.index(stage * p_.stage_bytes()), pipe.block);
-    if (is_async) b_.pipe(pipe.block, PipeOp::kCommitCopies);
+    if (has_async) b_.pipe(pipe.block, PipeOp::kCommitCopies);
   }
   const Builder::Loop loop = b_.open_loop(pipe.block);
   const ValueId stage = stage_start(loop.index);
-  if (is_async) b_.pipe(loop.body, PipeOp::kWaitCopies, p_.pipe->ahead - 1);
+  if (has_async) b_.pipe(loop.body, PipeOp::kWaitCopies, p_.pipe->ahead - 1);
+  if (p_.has_rounding()) round_stage(pipe, loop.index, stage, loop.body);
   if (is_group) b_.pipe(loop.body, PipeOp::kProxyFence);
   // Everybody's copies of this stage are there, and nobody reads the stage any more that the next
   // copies go to: it was multiplied in the last iteration, by group instructions in the one before.
   b_.barrier(loop.body);
-  if (is_group && is_async) {
+  if (is_group && has_async) {
     multiply_warpgroup_stage(pipe, stage, loop.body);
     prefetch_stage(pipe, loop.index, loop.body);
     b_.pipe(loop.body, PipeOp::kWgmmaWait, 1);

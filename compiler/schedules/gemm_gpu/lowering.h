@@ -97,6 +97,12 @@ class PipelinedGemm : MmaGemm {
   ValueId stage_start(ValueId iteration);
   LineTile line_tile(const Pipe& pipe, const MatrixOperand& o, ValueId iteration,
                      BlockId block) const;
+  bool is_k_major(const MatrixOperand& o) const { return o.is_k_major || p_.has_words(o); }
+  /// Of float32 words can be copied beside the work-items wherever they are.
+  bool is_async(const Pipe& pipe) const {
+    return pipe.copy == CopyKind::kAsync || p_.has_rounding();
+  }
+  void round_stage(const Pipe& pipe, ValueId iteration, ValueId stage, BlockId block);
   void copy_stage(const Pipe& pipe, ValueId iteration, ValueId stage, BlockId block);
   void prefetch_stage(const Pipe& pipe, ValueId iteration, BlockId block);
   SlotWords load_fragments(const Pipe& pipe, const MatrixOperand& o, uint32_t step, ValueId stage,

@@ -53,7 +53,7 @@ class PipeScheduler : GemmPlanner {
     const auto product = find_matrix_product(model_);
     if (!product || product->reduce->src.size() != 2) return std::nullopt;
     for (const MatrixInfo& info : target_.matrix) {
-      if (!product->is_for(info)) continue;
+      if (!product->is_for(info) || is_truncating(info)) continue;
       for (const Node* x : kernel_.ranges)
         for (const Node* y : kernel_.ranges)
           if (x != y) consider(*product, info, x, y);
@@ -62,15 +62,24 @@ class PipeScheduler : GemmPlanner {
   }
 
  private:
+  /// Whether another instruction, which takes the same products, has its operands rounded.
+  bool is_truncating(const MatrixInfo& info) const {
+    return info.in == DType::kF32 && info.sub_groups == 1 &&
+           std::ranges::any_of(target_.matrix, [](const MatrixInfo& other) {
+             return other.in == DType::kF32 && other.sub_groups > 1;
+           });
+  }
+
   /// 0: not known.
   static int64_t extent(const Node* range) {
     return range->src[0]->is_const() ? range->src[0]->imm : 0;
   }
 
   /// Whether 16 bytes of a line are all inside the operand or all beyond it.
-  static bool has_whole_pieces(const MatrixOperand& o, const Node* k) {
-    // Only words of two numbers can be transposed.
-    if (!o.is_k_major && item_size(o.load->dtype) != 2) return false;
+  static bool has_whole_pieces(const MatrixOperand& o, const Node* k, bool is_group) {
+    // Only words of two numbers can be transposed; those of one on their way to local memory.
+    const bool has_words = item_size(o.load->dtype) == 4 && is_group;
+    if (!o.is_k_major && item_size(o.load->dtype) != 2 && !has_words) return false;
     const int64_t size = extent(o.is_k_major ? k : o.along);
     return size > 0 && size % o.per_load() == 0;
   }
@@ -93,7 +102,10 @@ class PipeScheduler : GemmPlanner {
     for (size_t side = 0; side < 2; ++side) {
       const auto left = matrix_operand(model_, product.loads[side], rows, k, columns);
       const auto right = matrix_operand(model_, product.loads[1 - side], columns, k, rows);
-      if (!left || !right || !has_whole_pieces(*left, k) || !has_whole_pieces(*right, k)) continue;
+      const bool is_group = info.sub_groups > 1;
+      if (!left || !right || !has_whole_pieces(*left, k, is_group) ||
+          !has_whole_pieces(*right, k, is_group))
+        continue;
       MatrixPlan plan;
       plan.reduce = product.reduce;
       plan.k = k;
@@ -155,9 +167,11 @@ class PipeScheduler : GemmPlanner {
     const auto down = static_cast<double>(p.block_m()), across = static_cast<double>(p.block_n());
     const double products = down / 16 * across / 8 * 4;
     const double readers = p.warps_m * p.warps_n / p.info.sub_groups;
+    // Rounding reads and writes all of it, work-items copy words one by one.
+    const double rounded = p.has_rounding() ? 2 * (down + across) : 0;
     const double lines = is_group ? down / readers + across : p.left.rows() + p.right.rows();
     return std::max({products * (is_group ? kGroupProductCycles : kProductCycles),
-                     (readers * lines + down + across) * kLocalCycles,
+                     (readers * lines + down + across + rounded) * kLocalCycles,
                      (down + across) * kFarCycles});
   }
 

@@ -25,12 +25,12 @@ constexpr int64_t kPlainIterations = 4, kMostCopies = 16;
 /// `width`: elements loaded at once.
 double GroupScheduler::scattered(const Node* load, const Node* along, int width) {
   if (!along) return 0;
-  const int64_t chunk = width == 1 ? 0 : kSide;
+  const int64_t chunk = width == 1 ? 0 : kDotOutputs;
   const std::optional<int64_t> stride = model_.strides(along, chunk).stride(load->src[0]);
-  return stride && std::abs(*stride) <= width ? 0 : kScattered - 1;
+  return stride && std::abs(*stride) <= width ? 0 : kUncoalesced - 1;
 }
 
-/// One iteration of a reduction whose neighbouring work-items differ in `along`.
+/// One iteration of a reduction whose adjacent work-items differ in `along`.
 double GroupScheduler::body_cost(const ReduceFacts& r, const Node* along) {
   double cost = 1;
   for (const Node* n : model_.body(r.node)) {
@@ -64,9 +64,9 @@ uint64_t GroupScheduler::shared_bytes(const Level& level, uint32_t block) const 
   return sum;
 }
 
-/// The loop around `r` along which neighbouring work-items differ, if a group shares one.
+/// The loop around `r` along which adjacent work-items differ, if a group shares one.
 const Node* GroupScheduler::shared_loop(const ReduceFacts& r, const Level& level) const {
-  if (side_.loop) return side_.loop;
+  if (outputs_.loop) return outputs_.loop;
   for (const ReduceFacts& around : reduces_)
     if (is_shared(around, level) && model_.depends(r.node, around.node->src.back()))
       return around.node->src.back();
@@ -85,18 +85,18 @@ GroupScheduler::Costs GroupScheduler::costs(const Level& level) {
       c.element += r.evaluations * body_cost(r, along);
       if (has_streams(r)) c.waits += r.evaluations / kLoopLoads;
     } else if (is_shared(r, level)) {
-      const bool is_low = side_.loop && !side_.is_high;
-      c.dealt += r.evaluations * body_cost(r, is_low ? side_.loop : r.node->src.back());
+      const bool is_low = outputs_.loop && !outputs_.is_high;
+      c.partitioned += r.evaluations * body_cost(r, is_low ? outputs_.loop : r.node->src.back());
       ++c.levels;
     } else if (r.is_inner) {
-      c.dealt += r.evaluations * body_cost(r, r.is_dot ? shared_loop(r, level) : nullptr);
+      c.partitioned += r.evaluations * body_cost(r, r.is_dot ? shared_loop(r, level) : nullptr);
     } else {
       c.repeated += r.evaluations * body_cost(r, nullptr);
     }
   }
-  if (side_.loop) {
-    c.groups = std::ceil(c.groups / side_.width);
-    c.dealt *= side_.width;
+  if (outputs_.loop) {
+    c.groups = std::ceil(c.groups / outputs_.width);
+    c.partitioned *= outputs_.width;
   }
   add_row_facts(level, &c);
   return c;
@@ -107,11 +107,11 @@ double GroupScheduler::time(const Costs& c, const Shape& s) const {
   const double chunks = s.is_single ? 1 : std::ceil(c.iterations / chunk);
   const double per_item =
       s.is_single ? std::ceil(c.iterations / block) : static_cast<double>(s.per_item);
-  const double item = kStartCost + per_item * c.element + c.repeated + c.dealt / block +
+  const double item = kStartCost + per_item * c.element + c.repeated + c.partitioned / block +
                       (c.levels > 0 ? std::log2(block) * (kLevelCost + 2 * c.levels) : 0);
   const double groups = c.groups * chunks;
   const double waits = item + per_item * c.waits * kLoadLatency;
-  double t = std::max(item * std::max(1.0, groups * block / slots_),
+  double t = std::max(item * std::max(1.0, groups * block / resident_items_),
                       waits * std::max(1.0, groups * block / (units_ * target_.pipe.cu_items)));
   if (groups < units_) t *= 1.2;
   const double idle = chunks * per_item * block / std::max(c.iterations, 1.0);
@@ -126,18 +126,18 @@ GroupScheduler::Shape GroupScheduler::best_shape(const Level& level) {
     // Large blocks are for reductions: elsewhere they only make the launch coarser.
     if (block > 256 && c.levels == 0) continue;
     if (shared_bytes(level, block) > target_.shared_memory_bytes) continue;
-    if (block < 2 * side_.width) continue;
+    if (block < 2 * outputs_.width) continue;
     for (const int64_t per_item : {1, 2, 4})
-      if (!side_.loop) consider(c, {.block = block, .per_item = per_item}, &best);
+      if (!outputs_.loop) consider(c, {.block = block, .per_item = per_item}, &best);
     for (int64_t n = 2 * kPlainIterations; n <= most_copies(); n *= 2)
-      if (!side_.loop) consider(c, {.block = block, .per_item = n}, &best);
+      if (!outputs_.loop) consider(c, {.block = block, .per_item = n}, &best);
     if (c.levels > 0) consider(c, {.block = block, .is_single = true}, &best);
   }
-  if (best.time == 0) best = {.block = 1, .time = INFINITY};  // local memory is too small
+  if (best.time == 0) best = {.block = 1, .time = INFINITY};  // shared memory is too small
   return best;
 }
 
-/// Iterations of a work-item that are written out side by side; 1: a loop. Kernels without
+/// Iterations of a work-item that are unrolled; 1: a loop. Kernels without
 /// reductions only wait for memory.
 int64_t GroupScheduler::most_copies() const {
   if (!reduces_.empty() || !limits_.has_tiles || is_tiled_) return 1;
@@ -161,7 +161,10 @@ bool GroupScheduler::is_wanted(const Shape& s) const {
 
 void GroupScheduler::consider(const Costs& c, Shape s, Shape* best) const {
   if (!is_wanted(s)) return;
-  if (s.per_item > 1 && (is_tiled_ || c.iterations < slots_ * static_cast<double>(s.per_item)))
+  // Lanes of a segment do the same iteration, and all of them do one.
+  if (segments_ != nullptr && (s.per_item > 1 || s.is_single)) return;
+  if (s.per_item > 1 &&
+      (is_tiled_ || c.iterations < resident_items_ * static_cast<double>(s.per_item)))
     return;
   if (!place_copies(c, &s)) return;
   const bool is_row = c.levels > 0 && c.is_stream && found_dots_.empty();
@@ -208,7 +211,7 @@ std::optional<double> GroupScheduler::tile_cost(const ReduceFacts& r, size_t x, 
   if (copies > 1 && (!divides(x, a) || !divides(y, b))) return std::nullopt;
   double items = 1, cost = 0, nodes = 0;
   for (size_t i = 0; i < loops_.size(); ++i) items *= CostModel::trip_count(loops_[i]);
-  if (copies > 1 && items / copies < slots_) return std::nullopt;
+  if (copies > 1 && items / copies < resident_items_) return std::nullopt;
   const Node* along = item_loop(is_group_);
   for (const Node* n : model_.body(r.node)) {
     if (n->op == Op::kConst || n->op == Op::kVar || n->op == Op::kRange) continue;

@@ -1,4 +1,4 @@
-// What groups that share reductions cost: how many of them a processor has side by side, how many
+// What groups that share reductions cost: how many are resident on a compute unit, how many
 // iterations of a row a work-item takes at once, and what it waits for.
 #include <array>
 #include <bit>
@@ -23,9 +23,9 @@ constexpr uint32_t kMostCopies = 32;
 constexpr double kMostNodes = 1600;
 /// Iterations per iteration where there are more, and loads of an iteration.
 constexpr uint32_t kLoopCopies = 16, kIterationLoads = 16;
-/// Of memory, and what every halving of it costs: of neighbouring results, of pieces of short rows.
+/// Of memory, and what every halving of it costs: of adjacent results, of pieces of short rows.
 constexpr double kLineBytes = 128, kNarrowLine = 0.25, kNarrow = 0.1;
-/// Rows of a work-item that stay in the first cache until all of them is read.
+/// Rows of a work-item that stay in L1 until all of them is read.
 constexpr double kShortBytes = 64;
 /// Work-items for a row where a group has several.
 constexpr uint32_t kLeastParts = 16;
@@ -103,15 +103,15 @@ bool GroupScheduler::has_streams(const ReduceFacts& r) {
 }
 
 /// What memory takes for the numbers that reductions load once: several times as much where
-/// neighbouring work-items read far apart, and more where they are fewer than a line has numbers.
+/// adjacent work-items read far apart, and more where they are fewer than a line has elements.
 /// `is_plain_known`: only what is more than the numbers themselves.
 double GroupScheduler::memory_time(const Level& level, bool is_plain_known) {
   double bytes = 0;
   for (const ReduceFacts& r : reduces_) {
     if (r.is_inner || r.is_dot || r.trip_count < kLeastShared) continue;
-    const bool is_low = side_.loop && !side_.is_high;
+    const bool is_low = outputs_.loop && !outputs_.is_high;
     const Node* along = !is_shared(r, level) ? item_loop(level)
-                        : is_low             ? side_.loop
+                        : is_low             ? outputs_.loop
                                              : r.node->src.back();
     double times = r.trip_count;
     for (size_t i = 0; i < loops_.size(); ++i)
@@ -119,9 +119,9 @@ double GroupScheduler::memory_time(const Level& level, bool is_plain_known) {
     for (const Node* n : model_.body(r.node)) {
       if (n->op != Op::kLoad || is_used_again(n, r)) continue;
       const auto size = static_cast<double>(item_size(n->dtype));
-      const double lines = kLineBytes / (size * side_.width);
+      const double lines = kLineBytes / (size * outputs_.width);
       const double narrow = is_low ? 1 + kNarrowLine * std::log2(std::max(lines, 1.0)) : 1;
-      const double far = std::clamp(r.trip_count * size / kShortBytes, 1.0, kScattered);
+      const double far = std::clamp(r.trip_count * size / kShortBytes, 1.0, kUncoalesced);
       bytes += times * size * ((scattered(n, along) > 0 ? far : narrow) - (is_plain_known ? 1 : 0));
     }
   }
@@ -139,14 +139,14 @@ uint32_t GroupScheduler::most_copies(const Costs& c, uint32_t block) const {
 /// How many iterations are written out; false if the shape does not exist.
 bool GroupScheduler::place_copies(const Costs& c, Shape* s) const {
   if (c.levels == 0 || s->block < 2 || !found_dots_.empty()) return true;
-  const double parts = s->block / side_.width;
-  if (side_.is_high && parts < kLeastParts) return false;
+  const double parts = s->block / outputs_.width;
+  if (outputs_.is_high && parts < kLeastParts) return false;
   const uint32_t most = most_copies(c, s->block);
   const double items = std::ceil(c.iterations / parts),
                trip_count = std::ceil(c.trip_count / parts);
   const bool is_row = s->is_single && !c.has_inner && c.is_item_known && items <= most;
-  if (side_.loop || c.has_item_loops) s->item_copies = is_row ? static_cast<uint32_t>(items) : 0;
-  if (side_.loop && s->item_copies == 0) return false;
+  if (outputs_.loop || c.has_item_loops) s->item_unroll = is_row ? static_cast<uint32_t>(items) : 0;
+  if (outputs_.loop && s->item_unroll == 0) return false;
   if (c.has_inner) return true;
   if (c.is_known && trip_count <= most) {
     s->copies = static_cast<uint32_t>(trip_count);
@@ -159,10 +159,10 @@ bool GroupScheduler::place_copies(const Costs& c, Shape* s) const {
   return true;
 }
 
-/// Groups that one processor has side by side.
+/// Groups resident on one compute unit (occupancy).
 double GroupScheduler::groups_of_unit(const Costs& c, const Shape& s) const {
   const PipeInfo& unit = target_.pipe;
-  const double registers = kOwnRegisters + c.kept * std::max(s.copies, s.item_copies);
+  const double registers = kOwnRegisters + c.kept * std::max(s.copies, s.item_unroll);
   const double bytes = static_cast<double>(c.bytes * s.block + unit.reserved_bytes);
   const double memory = std::max(unit.cu_memory_bytes, target_.shared_memory_bytes);
   return std::max(
@@ -173,32 +173,32 @@ double GroupScheduler::groups_of_unit(const Costs& c, const Shape& s) const {
 }
 
 double GroupScheduler::shared_time(const Costs& c, const Shape& s) const {
-  const double block = s.block, parts = s.block / side_.width;
+  const double block = s.block, parts = s.block / outputs_.width;
   const double per_item =
       s.is_single ? std::ceil(c.iterations / parts) : static_cast<double>(s.per_item);
   const double chunks = s.is_single ? 1 : std::ceil(c.iterations / (block * per_item));
   const double trip_count = std::ceil(c.trip_count / parts), copies = std::max(s.copies, 1u);
   const bool is_written = c.is_known && trip_count <= copies && s.copies > 0;
   const double idle = trip_count * parts / c.trip_count;
-  double ops = kStartCost + per_item * c.element + c.repeated + c.dealt * idle / block +
+  double ops = kStartCost + per_item * c.element + c.repeated + c.partitioned * idle / block +
                c.levels * combining_steps(static_cast<uint32_t>(parts));
   double batches = is_written ? 1 : c.levels * std::ceil(trip_count / copies);
   if (!is_written) ops += (c.levels - 1) * trip_count * c.loads * kAgain;
-  if (s.item_copies == 0 && c.has_item_loops) {
+  if (s.item_unroll == 0 && c.has_item_loops) {
     batches += per_item / 4;
     ops += per_item * c.again * kAgain;
   }
   const double waits = kLoadLatency * batches;
   const double ends = kGroupCost + 2 * c.levels * kBarrierCost;
   const double passes = is_written ? 1 : c.levels;
-  const double again = s.item_copies == 0 ? c.again * c.load_bytes / std::max(c.loads, 1.0) : 0;
-  const double bytes = side_.width * (c.trip_count * c.load_bytes * passes +
-                                      per_item * parts * (again + c.store_bytes));
+  const double again = s.item_unroll == 0 ? c.again * c.load_bytes / std::max(c.loads, 1.0) : 0;
+  const double bytes = outputs_.width * (c.trip_count * c.load_bytes * passes +
+                                         per_item * parts * (again + c.store_bytes));
   const double memory = bytes / target_.pipe.cu_bytes;
   const double groups = c.groups * chunks;
   const double side_by_side = std::min(groups_of_unit(c, s), std::max(groups / units_, 1.0));
   const double rounds = std::max(groups / (units_ * side_by_side), 1.0);
-  const double narrow = side_.is_high ? std::max(kWidestSide / parts, 1.0) : 1;
+  const double narrow = outputs_.is_high ? std::max(kMostGroupOutputs / parts, 1.0) : 1;
   // Sub-groups of a loop are in different iterations of it.
   const double alone = ends + (is_written ? ops + waits + memory : std::max(ops + waits, memory));
   // What is scarce counts: a group's own way, operations or memory. The others get in the way.

@@ -5,6 +5,7 @@
 
 #include "compiler/program/index.h"
 #include "compiler/schedules/groups/lowering.h"
+#include "compiler/schedules/groups/segments.h"
 #include "compiler/schedules/int8_dot/lowering.h"
 #include "compiler/schedules/loops/lowering.h"
 
@@ -19,7 +20,7 @@ int64_t largest(const Node* extent) { return std::max<int64_t>(extent->hi, 1); }
 }  // namespace
 
 /// Binds `loops` to the digits of `index` in the mixed base `counts`, last digit lowest. Copies of
-/// a merged loop are count iterations apart, so that neighbouring work-items stay neighbours.
+/// a merged loop are count iterations apart, so that adjacent work-items stay adjacent.
 Instances GroupLowering::split_index(ValueId index, const std::vector<size_t>& loops,
                                      const std::vector<ValueId>& counts, bool is_narrow,
                                      BlockId block, const Instances& instances) {
@@ -57,7 +58,10 @@ void lower_with(Emitter& e) {
 
 }  // namespace
 
-void lower_groups(Emitter& e) { lower_with<GroupLowering>(e); }
+void lower_groups(Emitter& e) {
+  if (segment_loop(e.kernel(), e.builder().target()) != nullptr) return lower_segment_groups(e);
+  lower_with<GroupLowering>(e);
+}
 void lower_transpose(Emitter& e) { lower_with<TransposeLowering>(e); }
 
 void GroupLowering::run() {
@@ -81,9 +85,9 @@ void GroupLowering::run() {
       const bool is_last = i + 1 == factors.size(), is_chunk = f.loop == kNone;
       // The number of chunks is a constant unless it is the only factor.
       ValueId count = b_.index(f.count);
-      const bool is_side = !is_chunk && schedule_.loops[f.loop].is_side;
-      if (is_side)
-        count = b_.index(schedule_.side_groups(f.loop));
+      const bool has_group_outputs = !is_chunk && schedule_.loops[f.loop].has_group_outputs;
+      if (has_group_outputs)
+        count = b_.index(schedule_.output_groups(f.loop));
       else if (!is_chunk)
         count = tiles_along(schedule_.loops[f.loop], instances[0]);
       ValueId digit = rest;
@@ -95,9 +99,9 @@ void GroupLowering::run() {
       }
       total = b_.mul(total, count);
       if (f.is_bounded) end = total;
-      if (is_side) {
-        const ValueId first = b_.mul(digit, b_.index(schedule_.side));
-        digit = b_.add(first, side_number());
+      if (has_group_outputs) {
+        const ValueId first = b_.mul(digit, b_.index(schedule_.group_outputs));
+        digit = b_.add(first, output_index());
       }
       if (!is_chunk && schedule_.loops[f.loop].tile > 0)
         digit = b_.mul(digit, b_.index(schedule_.loops[f.loop].tile));
@@ -105,7 +109,7 @@ void GroupLowering::run() {
         chunk = digit;
       else
         instances = e_.bind_axis(instances, schedule_.loops[f.loop].range, digit, block, 1, 1, 1);
-      if (is_side) mask_side(schedule_.loops[f.loop].range, digit, instances[0]);
+      if (has_group_outputs) mask_outputs(schedule_.loops[f.loop].range, digit, instances[0]);
     }
     open.push_back({loop, axis, end});
   }
@@ -125,10 +129,10 @@ ValueId GroupLowering::tiles_along(const AxisPlan& axis, const Env& env) {
 
 /// The other loops, merged: one chunk of their iterations per group.
 void GroupLowering::lower_items(BlockId block, Instances instances, ValueId chunk) {
-  if (schedule_.item_copies > 0) return lower_row(block, instances[0]);
+  if (schedule_.item_unroll > 0) return lower_row(block, instances[0]);
   ItemLoops items;
   items.instances = std::move(instances);
-  items.total = b_.index(schedule_.side);
+  items.total = b_.index(schedule_.group_outputs);
   int64_t most = 1;
   for (size_t i = schedule_.grid_loops; i < schedule_.loops.size(); ++i) {
     const AxisPlan& axis = schedule_.loops[i];

@@ -20,22 +20,23 @@ int64_t up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 }  // namespace
 
 /// Which of the iterations that a group does side by side this work-item has.
-ValueId GroupLowering::side_number() {
-  if (!schedule_.is_side_high) return b_.bit_and(b_.item(), b_.index(schedule_.side - 1));
+ValueId GroupLowering::output_index() {
+  if (!schedule_.is_output_major)
+    return b_.bit_and(b_.item(), b_.index(schedule_.group_outputs - 1));
   return b_.shr(b_.item(), std::countr_zero(parts()));
 }
 
 /// Its number among the work-items that have the same.
 ValueId GroupLowering::part_number() {
-  if (schedule_.side == 1) return b_.item();
-  if (schedule_.is_side_high) return b_.bit_and(b_.item(), b_.index(parts() - 1));
-  return b_.shr(b_.item(), std::countr_zero(schedule_.side));
+  if (schedule_.group_outputs == 1) return b_.item();
+  if (schedule_.is_output_major) return b_.bit_and(b_.item(), b_.index(parts() - 1));
+  return b_.shr(b_.item(), std::countr_zero(schedule_.group_outputs));
 }
 
 /// The last group may have fewer iterations than work-items side by side.
-void GroupLowering::mask_side(const Node* range, ValueId number, const Env& env) {
+void GroupLowering::mask_outputs(const Node* range, ValueId number, const Env& env) {
   const int64_t extent = range->src[0]->imm;
-  if (extent % schedule_.side == 0) return;
+  if (extent % schedule_.group_outputs == 0) return;
   e_.set_mask(env[e_.number_of(range)], b_.lt(number, b_.index(extent)));
 }
 
@@ -98,7 +99,7 @@ std::vector<GroupLowering::Iteration> GroupLowering::bind_copies(const Distribut
 
 /// All iterations of this work-item, the same bindings for every pass over the loops; nullptr if
 /// there may be more than `most`.
-const std::vector<GroupLowering::Iteration>* GroupLowering::row_copies(const Distributed& d,
+const std::vector<GroupLowering::Iteration>* GroupLowering::row_unroll(const Distributed& d,
                                                                        uint32_t most) {
   if (!d.known_total || *d.known_total > int64_t{most} * parts()) return nullptr;
   const auto [it, is_new] = row_copies_.try_emplace(d.loops);
@@ -119,7 +120,7 @@ void GroupLowering::lower_row(BlockId block, const Env& env) {
     return b_.close_if(body, b_.lt(part_number(), b_.index(1)));
   }
   const Distributed d = distributed_loops(loops, env);
-  const std::vector<Iteration>* copies = row_copies(d, schedule_.item_copies);
+  const std::vector<Iteration>* copies = row_unroll(d, schedule_.item_unroll);
   Instances instances;
   for (const Iteration& copy : *copies) {
     instances.push_back(env);
@@ -144,7 +145,7 @@ void GroupLowering::reduce(ReduceState& s, BlockId block,
 void GroupLowering::distribute(ReduceState& s, BlockId block) {
   const Distributed d = distributed_loops(s.loops, s.envs[0]);
   const uint32_t copies = s.plan.copies;
-  if (const auto* row = copies > 0 ? row_copies(d, copies) : nullptr)
+  if (const auto* row = copies > 0 ? row_unroll(d, copies) : nullptr)
     return accumulate_copies(s, block, *row);
   const int64_t step = int64_t{copies} * parts();
   if (copies < 2 || step > d.most) return distribute_singly(s, d, b_.index(0), 0, block);
@@ -187,12 +188,12 @@ void GroupLowering::accumulate_copies(ReduceState& s, BlockId block,
 void GroupLowering::distribute_singly(ReduceState& s, const Distributed& d, ValueId begin,
                                       int64_t trip_count, BlockId block) {
   const std::vector<Env> before = s.envs;
-  const bool is_high = schedule_.is_side_high;
+  const bool is_high = schedule_.is_output_major;
   const Builder::Loop loop = b_.open_loop(block, is_high ? LoopKind::kSerial : LoopKind::kItem);
   ValueId index = loop.index;
-  const ValueId side = b_.index(is_high ? 1 : schedule_.side);
-  if (!is_high && schedule_.side > 1)
-    index = e_.divide_index(Op::kDiv, index, side, d.most <= kMax32 / schedule_.side);
+  const ValueId side = b_.index(is_high ? 1 : schedule_.group_outputs);
+  if (!is_high && schedule_.group_outputs > 1)
+    index = e_.divide_index(Op::kDiv, index, side, d.most <= kMax32 / schedule_.group_outputs);
   const Iteration copy = bind_iteration(d, index, loop.body);
   for (Env& env : s.envs)
     for (size_t i = 0; i < s.loops.size(); ++i) env[e_.number_of(s.loops[i])] = copy.bindings[i];
@@ -230,7 +231,7 @@ ValueId GroupLowering::reduce_parts(ReduceState& s, size_t member, uint32_t arra
 bool GroupLowering::can_shuffle(const ReduceState& s) const {
   const uint32_t lanes = b_.target().sub_group;
   if (!b_.target().has_shuffles || parts() < lanes) return false;
-  if (schedule_.side > 1 && !schedule_.is_side_high) return false;
+  if (schedule_.group_outputs > 1 && !schedule_.is_output_major) return false;
   for (size_t m = 0; m < s.members(); ++m)
     if (item_size(e_.program().registers[s.vector_registers[m][0]].dtype) != 4) return false;
   return true;
@@ -264,19 +265,19 @@ void GroupLowering::combine_by_shuffles(ReduceState& s, BlockId block) {
   b_.close_if(body, b_.lt(b_.bit_and(item, b_.index(lanes - 1)), b_.index(1)));
   b_.barrier(block);
   ValueId first = b_.index(0);
-  if (schedule_.side > 1) first = b_.mul(side_number(), b_.index(count));
+  if (schedule_.group_outputs > 1) first = b_.mul(output_index(), b_.index(count));
   for (size_t m = 0; m < s.members(); ++m)
     s.shared.push_back(reduce_parts(s, m, arrays[m], first, 1, count, block));
 }
 
-/// Results of all work-items in two steps through local memory: a few work-items reduce a share of
+/// Results of all work-items in two steps through shared memory: a few work-items reduce a share of
 /// them each, then all read what these have made. The order depends on the block size alone. In the
 /// first step a work-item overwrites only what no other one reads.
 void GroupLowering::combine_partials(ReduceState& s, BlockId block) {
   if (can_shuffle(s)) return combine_by_shuffles(s, block);
   const ValueId item = b_.item(), part = part_number();
-  const uint32_t side = schedule_.side;
-  const int64_t apart = schedule_.is_side_high ? 1 : side;  // of parts with one number
+  const uint32_t side = schedule_.group_outputs;
+  const int64_t apart = schedule_.is_output_major ? 1 : side;  // of parts with one number
   std::vector<uint32_t> arrays;
   for (size_t m = 0; m < s.members(); ++m) {
     const uint32_t reg = s.vector_registers[m][0];
@@ -297,7 +298,7 @@ void GroupLowering::combine_partials(ReduceState& s, BlockId block) {
     b_.barrier(block);
   }
   ValueId first = b_.index(0);
-  if (side > 1) first = schedule_.is_side_high ? b_.sub(item, part) : side_number();
+  if (side > 1) first = schedule_.is_output_major ? b_.sub(item, part) : output_index();
   for (size_t m = 0; m < s.members(); ++m)
     s.shared.push_back(reduce_parts(s, m, arrays[m], first, apart, left, block));
 }

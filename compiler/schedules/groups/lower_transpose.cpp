@@ -1,5 +1,5 @@
 // Transposes through shared memory, padded against bank conflicts.
-// Loads transposed through local memory; see TransposePlan.
+// Loads transposed through shared memory; see TransposePlan.
 #include <bit>
 
 #include "compiler/program/index.h"

@@ -1,5 +1,5 @@
 // Unrolled iterations of a work-item.
-// Iterations of a work-item written out side by side: all loads, then arithmetic, then stores.
+// Iterations of a work-item unrolled: all loads, then arithmetic, then stores.
 #include <algorithm>
 #include <unordered_set>
 
@@ -40,7 +40,7 @@ void GroupLowering::lower_item_loop(const ItemLoops& items, BlockId block) {
   b_.close_items(loop, begin, schedule_.is_exact ? kNone : items.total, schedule_.trip_count);
 }
 
-/// Copies are as far apart as the block is wide, so that neighbouring work-items stay neighbours.
+/// Copies are as far apart as the block is wide, so that adjacent work-items stay adjacent.
 void GroupLowering::lower_copies(const ItemLoops& items, BlockId block) {
   const ValueId begin = b_.mul(items.chunk, b_.index(schedule_.chunk));
   const ValueId first = b_.add(begin, b_.item());

@@ -63,15 +63,15 @@ class GroupLowering : public EmitRule {
   void lower_item_loop(const ItemLoops& items, BlockId block);
   void split_chunks(const ItemLoops& items, BlockId block);
   // lower_shared_reductions.cpp
-  uint32_t parts() const { return schedule_.block / schedule_.side; }
+  uint32_t parts() const { return schedule_.block / schedule_.group_outputs; }
   ValueId part_number();
-  ValueId side_number();
-  void mask_side(const Node* range, ValueId number, const Env& env);
+  ValueId output_index();
+  void mask_outputs(const Node* range, ValueId number, const Env& env);
   Distributed distributed_loops(const std::vector<const Node*>& loops, const Env& env);
   Iteration bind_iteration(const Distributed& loops, ValueId index, BlockId block);
   std::vector<Iteration> bind_copies(const Distributed& loops, ValueId first, BlockId block,
                                      uint32_t copies, bool is_masked);
-  const std::vector<Iteration>* row_copies(const Distributed& loops, uint32_t most);
+  const std::vector<Iteration>* row_unroll(const Distributed& loops, uint32_t most);
   void lower_row(BlockId block, const Env& env);
   void distribute(ReduceState& s, BlockId block);
   void accumulate_copies(ReduceState& s, BlockId block, const std::vector<Iteration>& copies);

@@ -27,8 +27,8 @@ Schedule GroupScheduler::run() {
   choose_side();
   if (limits_.has_tiles) choose_tile();
   shape_ = best_shape(is_group_);
-  if (side_.loop && shape_.block < 2 * side_.width) {
-    side_ = {};
+  if (outputs_.loop && shape_.block < 2 * outputs_.width) {
+    outputs_ = {};
     shape_ = best_shape(is_group_);
   }
   share_reductions();
@@ -37,10 +37,10 @@ Schedule GroupScheduler::run() {
   return std::move(s_);
 }
 
-/// The loop along which neighbouring elements are stored, or else loaded, goes last: its
-/// iterations become neighbouring work-items.
+/// The loop along which adjacent elements are stored, or else loaded, goes last: its
+/// iterations become adjacent work-items.
 void GroupScheduler::order_loops() {
-  const Node* last = nullptr;
+  const Node* last = segments_;
   const auto consider = [&](const Node* index) {
     for (const Node* r : kernel_.ranges)
       if (!last && CostModel::trip_count(r) > 1 && model_.strides(r, 0).stride(index) == 1)
@@ -57,6 +57,7 @@ void GroupScheduler::order_loops() {
 
 void GroupScheduler::find_reductions() {
   for (const Node* n : model_.reduces()) {
+    if (is_segment(n, segments_)) continue;  // one operation of a lane
     ReduceFacts f{.node = n, .outputs = {}};
     for (size_t i = 1; i < n->src.size(); ++i) f.trip_count *= CostModel::trip_count(n->src[i]);
     for (const Node* r : loops_) f.outputs.push_back(model_.depends(n, r));
@@ -109,25 +110,25 @@ void GroupScheduler::choose_level() {
   place_symbols(&none);
   is_group_ = none;
   double least = best_shape(none).time + memory_time(none, false);
-  Side best;
+  GroupOutputs best;
   for (const ReduceFacts& r : reduces_) {
     if (r.is_inner || r.is_dot || r.trip_count < kLeastShared) continue;
     Level level = r.outputs;
     place_symbols(&level);
-    for (const Side& side : sides(level)) {
-      side_ = side;
+    for (const GroupOutputs& outputs : group_outputs(level)) {
+      outputs_ = outputs;
       const double time = best_shape(level).time + memory_time(level, costs(level).is_stream);
       if (time >= least * 0.95) continue;
       least = time;
       is_group_ = level;
-      best = side;
+      best = outputs;
     }
   }
-  side_ = best;
+  outputs_ = best;
 }
 
-/// Whether some number that a shared reduction loads has its neighbour along `loop`.
-bool GroupScheduler::has_neighbours(const Level& level, const Node* loop) {
+/// Whether some load of a shared reduction is contiguous along `loop`.
+bool GroupScheduler::has_contiguous(const Level& level, const Node* loop) {
   for (const ReduceFacts& r : reduces_) {
     if (!is_shared(r, level)) continue;
     for (const Node* n : model_.body(r.node))
@@ -136,10 +137,11 @@ bool GroupScheduler::has_neighbours(const Level& level, const Node* loop) {
   return false;
 }
 
-/// None, and results that a group may do side by side: neighbours in memory, or where reductions
+/// None, and results that a group may do at once: contiguous ones, or where reductions
 /// are short those of the last loop.
-std::vector<GroupScheduler::Side> GroupScheduler::sides(const Level& level) {
-  std::vector<Side> out(1);
+std::vector<GroupScheduler::GroupOutputs> GroupScheduler::group_outputs(const Level& level) {
+  std::vector<GroupOutputs> out(1);
+  if (segments_ != nullptr) return out;  // lanes of a segment stay together
   const bool has_streams_only = std::ranges::all_of(
       reduces_, [&](const ReduceFacts& r) { return !is_shared(r, level) || has_streams(r); });
   if (!found_dots_.empty() || !has_streams_only) return out;
@@ -148,17 +150,18 @@ std::vector<GroupScheduler::Side> GroupScheduler::sides(const Level& level) {
     const Node* extent = loops_[i]->src[0];
     if (!level[i] || !extent->is_const() || extent->imm < 2) continue;
     last = loops_[i];
-    if (has_neighbours(level, last))
-      for (uint32_t width = kWidestSide; width >= kWidestSide / 4; width /= 2)
+    if (has_contiguous(level, last))
+      for (uint32_t width = kMostGroupOutputs; width >= kMostGroupOutputs / 4; width /= 2)
         if (extent->imm >= width) out.push_back({last, width, false});
   }
-  for (uint32_t width = 2; last && width <= kWidestSide && width <= last->src[0]->imm; width *= 2)
+  for (uint32_t width = 2; last && width <= kMostGroupOutputs && width <= last->src[0]->imm;
+       width *= 2)
     out.push_back({last, width, true});
   return out;
 }
 
 /// Where a group shares the reductions of every result, its work-items read words far apart. If
-/// neighbouring results have neighbouring words, a group takes some of them side by side.
+/// adjacent results have adjacent words, a group takes some of them side by side.
 void GroupScheduler::choose_side() {
   const bool is_shared_level =
       std::ranges::all_of(is_group_, std::identity{}) &&
@@ -166,10 +169,10 @@ void GroupScheduler::choose_side() {
   if (!is_shared_level || found_dots_.empty()) return;  // else it is there already
   for (const Node* range : loops_) {
     const Node* extent = range->src[0];
-    if (extent->is_const() && extent->imm > 0 && extent->imm % kSide == 0 &&
-        std::ranges::all_of(found_dots_,
-                            [&](const InnerDot& d) { return d.has_neighbours(range, kSide); }))
-      side_ = {range, kSide, false};
+    if (extent->is_const() && extent->imm > 0 && extent->imm % kDotOutputs == 0 &&
+        std::ranges::all_of(
+            found_dots_, [&](const InnerDot& d) { return d.has_contiguous(range, kDotOutputs); }))
+      outputs_ = {range, kDotOutputs, false};
   }
 }
 
@@ -199,11 +202,13 @@ void GroupScheduler::set_launch() {
   for (const bool is_group : {true, false})
     for (size_t i = 0; i < loops_.size(); ++i)
       if (is_group_[i] == is_group)
-        s_.loops.push_back(
-            {.range = loops_[i], .lanes = 1, .jam = jams_[i], .is_side = loops_[i] == side_.loop});
-  s_.side = side_.width;
-  s_.is_side_high = side_.is_high;
-  s_.item_copies = shape_.item_copies;
+        s_.loops.push_back({.range = loops_[i],
+                            .lanes = 1,
+                            .jam = jams_[i],
+                            .has_group_outputs = loops_[i] == outputs_.loop});
+  s_.group_outputs = outputs_.width;
+  s_.is_output_major = outputs_.is_high;
+  s_.item_unroll = shape_.item_unroll;
   s_.grid_loops = static_cast<uint32_t>(std::count(is_group_.begin(), is_group_.end(), true));
   s_.block = shape_.block;
   bool is_const = false;
@@ -227,7 +232,7 @@ void GroupScheduler::set_launch() {
     for (uint32_t i = s_.grid_loops; i-- > 0;)
       if (s_.loops[i].range->src[0]->is_const() != is_symbol) add_loop(i);
   const Costs c = costs(is_group_);
-  const double ops = c.dealt + static_cast<double>(block) * (kStartCost + c.repeated) +
+  const double ops = c.partitioned + static_cast<double>(block) * (kStartCost + c.repeated) +
                      c.element * std::min(c.iterations, static_cast<double>(s_.chunk));
   s_.work_per_block = static_cast<uint64_t>(std::min(ops, 1e18));
 }
@@ -270,8 +275,8 @@ void GroupScheduler::add_loop(uint32_t loop) {
     is_closed_ = false;
   }
   bool is_exact = true;
-  if (s_.loops[loop].is_side)
-    s_.grid[axis_].constant *= s_.side_groups(loop);
+  if (s_.loops[loop].has_group_outputs)
+    s_.grid[axis_].constant *= s_.output_groups(loop);
   else
     is_exact = multiply(&s_.grid[axis_], extent, 1);
   s_.axes[axis_].push_back({.loop = loop, .is_bounded = !is_exact});
@@ -312,7 +317,7 @@ void GroupScheduler::merge_all() {
   is_group_.assign(loops_.size(), false);
   jams_.assign(loops_.size(), 1);
   is_tiled_ = is_closed_ = false;
-  side_ = {};
+  outputs_ = {};
   axis_ = 0;
   shape_ = best_shape(is_group_);
   share_reductions();

@@ -9,27 +9,28 @@
 
 #include "compiler/analysis/cost.h"
 #include "compiler/analysis/dot_products.h"
+#include "compiler/schedules/groups/segments.h"
 #include "compiler/schedules/schedule.h"
 
 namespace bm::compiler {
 
-/// Work-items that one compute unit runs side by side.
+/// Work-items resident on one compute unit.
 inline constexpr double kItemsPerUnit = 1024;
-/// Work-items that read neighbouring words, where a group shares reductions for as many results.
-inline constexpr uint32_t kSide = 16;
+/// Work-items that read adjacent words, where a group shares reductions for as many results.
+inline constexpr uint32_t kDotOutputs = 16;
 /// Start of a work-item. Costs: time in which each of kItemsPerUnit work-items does one operation.
 inline constexpr double kStartCost = 10;
-/// Most results that a group does side by side elsewhere: neighbours fill lines of memory.
-inline constexpr uint32_t kWidestSide = 32;
+/// Most results that a group does side by side elsewhere: contiguous ones fill cache lines.
+inline constexpr uint32_t kMostGroupOutputs = 32;
 /// Until a load from memory is there.
 inline constexpr double kLoadLatency = 120;
 /// Loads of a loop that are on their way at once.
 inline constexpr double kLoopLoads = 4;
-/// Cost of a load whose neighbouring work-items read far apart, against neighbouring elements.
-inline constexpr double kScattered = 4;
+/// Cost of a load whose adjacent work-items read far apart, against adjacent elements.
+inline constexpr double kUncoalesced = 4;
 /// Reductions below this many iterations are not worth a barrier.
 inline constexpr double kLeastShared = 16;
-/// Numbers of a dot product's word.
+/// Elements of a dot product's word.
 inline constexpr int kWord = 4;
 
 class GroupScheduler {
@@ -38,10 +39,11 @@ class GroupScheduler {
                  ScheduleLimits limits)
       : kernel_(kernel),
         target_(target),
-        slots_(std::max(units, 1u) * kItemsPerUnit),
+        resident_items_(std::max(units, 1u) * kItemsPerUnit),
         units_(std::max(units, 1u)),
         limits_(limits),
-        model_(kernel, target, 1) {}
+        model_(kernel, target, 1),
+        segments_(segment_loop(kernel, target)) {}
 
   Schedule run();
 
@@ -54,12 +56,12 @@ class GroupScheduler {
     double trip_count = 1;      ///< of its own loops
     double evaluations = 1;     ///< of its body per iteration of those output loops
     bool is_inner = false;      ///< depends on a loop of a reduction around it
-    bool is_dot = false;        ///< done in words of four numbers
+    bool is_dot = false;        ///< done in words of four elements
     uint64_t bytes = 4;         ///< of its accumulator
   };
 
-  /// Iterations of a group loop that a group does side by side, see Schedule::side.
-  struct Side {
+  /// Iterations of a group loop that a group does side by side, see Schedule::group_outputs.
+  struct GroupOutputs {
     const Node* loop = nullptr;
     uint32_t width = 1;
     bool is_high = false;
@@ -69,7 +71,7 @@ class GroupScheduler {
     int64_t per_item = 1;      ///< iterations of one work-item
     bool is_single = false;    ///< one group does all iterations of the item loops
     uint32_t copies = 0;       ///< ReducePlan::copies
-    uint32_t item_copies = 0;  ///< Schedule::item_copies
+    uint32_t item_unroll = 0;  ///< Schedule::item_unroll
     double time = 0;
   };
 
@@ -84,8 +86,8 @@ class GroupScheduler {
   void place_symbols(Level* level) const;
   void choose_level();
   void choose_side();
-  std::vector<Side> sides(const Level& level);
-  bool has_neighbours(const Level& level, const Node* loop);
+  std::vector<GroupOutputs> group_outputs(const Level& level);
+  bool has_contiguous(const Level& level, const Node* loop);
   double scattered(const Node* load, const Node* along, int width = 1);
   double body_cost(const ReduceFacts& r, const Node* along);
   double iteration_cost(const ReduceFacts& r, const Node* n, const Node* along);
@@ -96,7 +98,7 @@ class GroupScheduler {
   struct Costs {
     double groups = 1, iterations = 1;       // of the group loops; of the item loops
     double element = 0;                      // per iteration of the item loops
-    double dealt = 0, repeated = 0;          // per group: divided among work-items; done by each
+    double partitioned = 0, repeated = 0;    // per group: divided among work-items; done by each
     double waits = 0;                        // for memory, of a work-item per iteration
     double levels = 0;                       // shared reductions
     double trip_count = 1;                   // of the longest of them
@@ -109,7 +111,7 @@ class GroupScheduler {
     bool is_stream = true;                   // all shared reductions have streams
     bool has_inner = false;                  // some values are reductions themselves
     bool has_item_loops = false, is_item_known = true;
-    uint64_t bytes = 0;  // of local memory, for one work-item
+    uint64_t bytes = 0;  // of shared memory, for one work-item
   };
 
   Costs costs(const Level& level);
@@ -139,17 +141,18 @@ class GroupScheduler {
   void merge_all();
   const ir::KernelIr& kernel_;
   TargetInfo target_;
-  double slots_, units_;
+  double resident_items_, units_;
   ScheduleLimits limits_;
   CostModel model_;
+  const Node* segments_;  // see segments.h; nullptr: none
   Schedule s_;
-  std::vector<const Node*> loops_;  // the item loop with neighbouring elements last
+  std::vector<const Node*> loops_;  // the item loop with adjacent elements last
   std::vector<uint32_t> jams_;      // by loop
   std::vector<ReduceFacts> reduces_;
   std::unordered_map<const Node*, DotPlan> dots_;
   std::vector<InnerDot> found_dots_;
   Level is_group_;
-  Side side_;
+  GroupOutputs outputs_;
   Shape shape_;
   bool is_tiled_ = false;
   size_t axis_ = 0;         // of the grid, being filled

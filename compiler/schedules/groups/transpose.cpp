@@ -27,7 +27,7 @@ constexpr uint32_t kLargeTile = 64;
 /// leaves every unit so many of them; of two kinds, short rows need them sooner.
 constexpr int64_t kRowBytes = 128;
 constexpr double kFewTiles = 1, kManyTiles = 16;
-/// Of the local memory that a group may have: several groups share a compute unit.
+/// Of the shared memory that a group may have: several groups share a compute unit.
 constexpr uint64_t kLocalShare = 2;
 
 class TransposeScheduler {
@@ -56,7 +56,7 @@ class TransposeScheduler {
     });
   }
 
-  /// Its neighbours in memory are neighbours along `across` and not along `along`.
+  /// Its contiguous elements are adjacent along `across` and not along `along`.
   bool is_transposed(const Node* load, const Node* along, const Node* across) {
     const Node* index = load->src[0];
     if (kernel_.params[static_cast<size_t>(load->imm)].is_written ||
@@ -86,7 +86,7 @@ class TransposeScheduler {
     return nodes * p.copies() <= kMostNodes;
   }
 
-  /// Leaves out loads that local memory has no room for.
+  /// Leaves out loads that shared memory has no room for.
   void fit(TransposePlan* p) const {
     uint64_t bytes = 0;
     std::erase_if(p->loads, [&](const Node* load) {

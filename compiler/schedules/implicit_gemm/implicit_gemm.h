@@ -28,7 +28,9 @@ struct ImplicitOperand {
   std::vector<const ir::Node*> along;  ///< output loops merged into rows (columns), last fastest
   Gather gather = Gather::kElements;
   bool is_deep = false;  ///< kElements: adjacent in memory along K
-  uint32_t slots = 1;    ///< of a sub-group's tile; see MatrixInfo
+  /// kPieces: they start at any element, and the target puts them together from single ones.
+  bool is_unaligned = false;
+  uint32_t slots = 1;  ///< of a sub-group's tile; see MatrixInfo
   int64_t extent() const;
 };
 
@@ -59,6 +61,9 @@ struct ImplicitPlan {
   int64_t k_extent() const;
   int64_t stages_per_k() const { return (k_extent() + stage_k() - 1) / stage_k(); }
   int64_t stages() const;  ///< of the whole sum
+  /// Whether the last stage is one of its own, behind the loop: only there does K end inside, and
+  /// pieces of 16 bytes that it would cut are taken as single elements.
+  bool has_tail() const { return k.size() == 1 && k_extent() % stage_k() != 0; }
   int64_t stage_words() const { return (block_m() + block_n()) * kLineBytes / 4; }
   uint32_t sums() const { return info.sums * left.slots / info.a_slots * right.slots; }
 };

@@ -66,7 +66,8 @@ class ImplicitGemm {
   ValueId word_of(const ImplicitOperand& o, const Env& env, ValueId exists);
   std::vector<ValueId> load_words(const ImplicitOperand& o, const Env& env, ValueId exists);
   void gather_share(const Side& side, const Share& share, Steps& steps, std::vector<Words>* out);
-  std::vector<Words> gather(ValueId stage, BlockId block);
+  std::vector<Words> gather(ValueId stage, BlockId block, bool is_tail);
+  bool is_in_elements(const ImplicitOperand& o, bool is_tail) const;
   void keep(const std::vector<Words>& tiles, const Index& start, BlockId block);
   void multiply(const Index& start, BlockId block);
   void run_stages(BlockId block);
@@ -93,8 +94,11 @@ class ImplicitGemm::Steps {
     Env env;
     ValueId exists = kNone;
   };
-  Steps(ImplicitGemm& g, ValueId stage, BlockId block) : g_(g), block_(block), stage_(stage) {
+  /// `is_tail`: the plan's has_tail, and this is the last stage.
+  Steps(ImplicitGemm& g, ValueId stage, BlockId block, bool is_tail)
+      : g_(g), block_(block), stage_(stage), is_tail_(is_tail) {
     const ImplicitPlan& p = g.p_;
+    may_end_ = p.k_extent() % p.stage_k() != 0 && (is_tail || !p.has_tail());
     if (p.is_flat) return;
     ValueId rest = stage;
     stage_ = g.e_.next_digit(&rest, g.b_.index(p.stages_per_k()), p.k.size() == 1);
@@ -113,7 +117,7 @@ class ImplicitGemm::Steps {
     const ImplicitPlan& p = g_.p_;
     Place out{.env = rows};
     const Index step = offset == 0 ? Index(g_.b_, base_) : g_.index(base_) + offset;
-    if (p.k_extent() % p.stage_k() != 0) out.exists = g_.b_.lt(step, g_.b_.index(p.k_extent()));
+    if (may_end_) out.exists = g_.b_.lt(step, g_.b_.index(p.k_extent()));
     if (p.is_flat) {
       out.env = g_.bound(std::move(out.env), g_.merged(p.k, step, block_));
       return out;
@@ -124,6 +128,7 @@ class ImplicitGemm::Steps {
     out.env = g_.e_.bound(out.env, p.k.back(), binding);
     return out;
   }
+  bool is_tail() const { return is_tail_; }
 
  private:
   ImplicitGemm& g_;
@@ -131,6 +136,7 @@ class ImplicitGemm::Steps {
   ValueId stage_, base_ = kNone;
   uint32_t origin_ = 0;
   std::vector<std::pair<const Node*, uint32_t>> outer_;
+  bool is_tail_, may_end_ = false;
 };
 
 void ImplicitGemm::place_tile(ValueId group, BlockId block) {
@@ -255,7 +261,8 @@ std::vector<ValueId> ImplicitGemm::load_words(const ImplicitOperand& o, const En
   }
   ValueId at = e_.emit(o.load->src[0], env);
   if (exists != kNone) at = b_.select(exists, at, b_.index(0));
-  const ValueId words = b_.words(static_cast<int>(o.load->imm), 4, at, is_aligned_);
+  const bool is_aligned = is_aligned_ && !o.is_unaligned;
+  const ValueId words = b_.words(static_cast<int>(o.load->imm), 4, at, is_aligned);
   std::vector<ValueId> out;
   for (uint32_t w = 0; w < 4; ++w) {
     const ValueId word = b_.extract(words, w);
@@ -264,15 +271,21 @@ std::vector<ValueId> ImplicitGemm::load_words(const ImplicitOperand& o, const En
   return out;
 }
 
+bool ImplicitGemm::is_in_elements(const ImplicitOperand& o, bool is_tail) const {
+  const bool is_cut = is_tail && p_.k_extent() % p_.per_piece() != 0;
+  return o.gather == Gather::kElements || (o.gather == Gather::kPieces && is_cut);
+}
+
 void ImplicitGemm::gather_share(const Side& side, const Share& share, Steps& steps,
                                 std::vector<Words>* out) {
   steps.begin(share.step);
-  if (side.o.gather == Gather::kPieces) {
+  const bool has_elements = is_in_elements(side.o, steps.is_tail());
+  if (side.o.gather == Gather::kPieces && !has_elements) {
     const Steps::Place from = steps.at(share.rows, 0);
     out->push_back({share.places[0], load_words(side.o, from.env, from.exists)});
     return;
   }
-  if (side.o.gather == Gather::kElements) {
+  if (has_elements) {
     const int64_t per_word = 4 / p_.item_bytes();
     std::vector<ValueId> words;
     for (int64_t e = 0; e < p_.per_piece(); ++e) {
@@ -296,8 +309,8 @@ void ImplicitGemm::gather_share(const Side& side, const Share& share, Steps& ste
     out->push_back({share.places[r], stage_->transposed(lines, r)});
 }
 
-std::vector<ImplicitGemm::Words> ImplicitGemm::gather(ValueId stage, BlockId block) {
-  Steps steps(*this, stage, block);
+std::vector<ImplicitGemm::Words> ImplicitGemm::gather(ValueId stage, BlockId block, bool is_tail) {
+  Steps steps(*this, stage, block, is_tail);
   std::vector<Words> out;
   for (const Side& side : sides_) {
     const size_t first = out.size();
@@ -325,21 +338,27 @@ void ImplicitGemm::multiply(const Index& start, BlockId block) {
 
 void ImplicitGemm::run_stages(BlockId block) {
   const int64_t words = p_.stage_words(), stages = p_.stages();
+  const int64_t whole = stages - (p_.has_tail() ? 1 : 0);
   const auto start = [&](int64_t stage) { return index(b_.index(stage % 2 * words)); };
-  keep(gather(b_.index(0), block), start(0), block);
+  keep(gather(b_.index(0), block, whole == 0), start(0), block);
   b_.barrier(block);
-  if (stages > 1) {
-    const Builder::Loop loop = b_.open_loop(block);
-    const Index stage = index(loop.index), next = stage + 1;
-    const std::vector<Words> tiles = gather(next, loop.body);
-    order(loop.body);
-    multiply((stage & 1) * words, loop.body);
-    order(loop.body);
-    keep(tiles, (next & 1) * words, loop.body);
+  /// While `stage` is multiplied, the next one is on its way.
+  const auto step = [&](const Index& stage, BlockId body, bool is_tail) {
+    const Index next = stage + 1;
+    const std::vector<Words> tiles = gather(next, body, is_tail);
+    order(body);
+    multiply((stage & 1) * words, body);
+    order(body);
+    keep(tiles, (next & 1) * words, body);
     // The next tile is there, and nobody reads the stage any more that the one after it goes to.
-    b_.barrier(loop.body);
-    b_.close_loop(loop, b_.index(0), b_.index(stages - 1), 1);
+    b_.barrier(body);
+  };
+  if (whole > 1) {
+    const Builder::Loop loop = b_.open_loop(block);
+    step(index(loop.index), loop.body, false);
+    b_.close_loop(loop, b_.index(0), b_.index(whole - 1), 1);
   }
+  if (0 < whole && whole < stages) step(index(b_.index(whole - 1)), block, true);
   multiply(start(stages - 1), block);
   settle_sums(b_, block, p_.info, accumulators_);
 }
@@ -415,9 +434,11 @@ void ImplicitGemm::run() {
   left_.emplace(stage_->fragments(p_.info, index(own_row_), place, part));
   right_.emplace(stage_->fragments(p_.info, index(own_column_), place, part));
   // Words need params that start at multiples of 16 bytes; memory that a program was given may not.
-  const bool has_words =
-      p_.left.gather != Gather::kElements || p_.right.gather != Gather::kElements;
-  const bool has_two_ways = has_words && !b_.target().has_unaligned_words;
+  const auto has_words = [](const ImplicitOperand& o) {
+    return o.gather != Gather::kElements && !o.is_unaligned;
+  };
+  const bool has_two_ways =
+      (has_words(p_.left) || has_words(p_.right)) && !b_.target().has_unaligned_words;
   ValueId is_aligned = kNone;
   if (has_two_ways) {
     const ValueId left = b_.is_aligned(static_cast<int>(p_.left.load->imm));

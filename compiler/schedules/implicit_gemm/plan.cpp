@@ -36,7 +36,9 @@ constexpr double kBarrierCycles = 40;   ///< of a group, each stage
 constexpr double kGroupCycles = 1500;   ///< start and end of a group
 constexpr double kStoreCycles = 0.125;  ///< of one result
 constexpr double kIssueCycles = 0.25;   ///< of one instruction of a sub-group
-constexpr double kPieceInstructions = 6, kRowInstructions = 12, kElementInstructions = 40;
+constexpr double kPieceInstructions = 6, kRowInstructions = 12, kElementInstructions = 24;
+/// Elements and pieces put together from them: the same, and with conditions for each of them.
+constexpr double kGatedInstructions = 40;
 
 struct ImplicitTile {
   uint32_t warps_m, warps_n, rows, columns;  ///< the latter two of a sub-group
@@ -54,9 +56,13 @@ int64_t product_of(const std::vector<const Node*>& loops) {
   return n;
 }
 
-/// A load, perhaps with a gate, perhaps widened to the type of the sum; else nullptr.
+/// A load, perhaps with a gate, perhaps widened to the type of the sum; else nullptr. Padding by
+/// zeros is a choice between the two, which the gate makes already.
 const Node* gathered_factor(const Node* n, DType sum) {
   if (n->op == Op::kCast && n->dtype == sum) n = n->src[0];
+  if (n->op == Op::kSelect && n->src[2]->is_const() && n->src[2]->imm == 0 &&
+      n->src[1]->op == Op::kLoad && n->src[1]->src.size() > 1 && n->src[1]->src[1] == n->src[0])
+    n = n->src[1];
   return n->op == Op::kLoad ? n : nullptr;
 }
 
@@ -122,21 +128,28 @@ class ImplicitScheduler : GemmPlanner {
     return product_of(own->along) < INT32_MAX;
   }
 
-  /// Sixteen bytes from every place that is read are adjacent, at a multiple of as many unless the
-  /// target does not care.
-  bool has_whole_pieces(const Node* load, const Node* range, int64_t count) {
-    return stride(load, range) == 1 && range->src[0]->imm % count == 0 &&
-           has_fixed_gate(load, range) &&
-           (target_.has_unaligned_words ||
-            is_row(ir::linear(load->src[0]), range, static_cast<uint32_t>(count)));
+  /// Sixteen bytes from every place that is read are adjacent.
+  bool has_pieces(const Node* load, const Node* range) {
+    return stride(load, range) == 1 && has_fixed_gate(load, range);
+  }
+  /// They start at multiples of 16 bytes, or the target does not care.
+  bool are_aligned(const Node* load, const Node* range, int64_t count) const {
+    return target_.has_unaligned_words ||
+           is_row(ir::linear(load->src[0]), range, static_cast<uint32_t>(count));
   }
 
   void choose_gather(const ImplicitPlan& p, ImplicitOperand* o) {
     const Node *k = p.k.back(), *row = o->along.back();
+    const auto is_whole = [&](const Node* range) {
+      return range->src[0]->imm % p.per_piece() == 0;
+    };
     o->is_deep = stride(o->load, k) == 1;
-    if (has_whole_pieces(o->load, k, p.per_piece()))
+    o->is_unaligned = false;
+    if (has_pieces(o->load, k) && (is_whole(k) || p.has_tail())) {
       o->gather = Gather::kPieces;
-    else if (p.item_bytes() == 2 && has_whole_pieces(o->load, row, p.per_piece()))
+      o->is_unaligned = !are_aligned(o->load, k, p.per_piece());
+    } else if (p.item_bytes() == 2 && has_pieces(o->load, row) && is_whole(row) &&
+               are_aligned(o->load, row, p.per_piece()))
       o->gather = Gather::kRows;
     else
       o->gather = Gather::kElements;
@@ -217,10 +230,12 @@ class ImplicitScheduler : GemmPlanner {
     return p.sums() + fragments + staged + kImplicitRegisters / 2;
   }
 
-  static double instructions(Gather gather) {
-    return gather == Gather::kPieces ? kPieceInstructions
-           : gather == Gather::kRows ? kRowInstructions
-                                     : kElementInstructions;
+  static double instructions(const ImplicitPlan& p, const ImplicitOperand& o) {
+    if (o.gather == Gather::kRows) return kRowInstructions;
+    if (o.gather == Gather::kPieces && !o.is_unaligned) return kPieceInstructions;
+    const bool has_conditions =
+        o.load->src.size() > 1 || p.is_flat || (p.k_extent() % p.stage_k() != 0 && !p.has_tail());
+    return has_conditions ? kGatedInstructions : kElementInstructions;
   }
 
   /// Cycles of one stage of a group that has the compute unit for itself.
@@ -233,7 +248,7 @@ class ImplicitScheduler : GemmPlanner {
         p.warps_m * p.warps_n * static_cast<double>(p.left_rows() + p.right_rows()) * copies;
     const double pieces = ImplicitPlan::kLineBytes / 16.0 / p.sub_group;
     const double staged =
-        (down * instructions(p.left.gather) + across * instructions(p.right.gather)) * pieces;
+        (down * instructions(p, p.left) + across * instructions(p, p.right)) * pieces;
     return std::max({products * kTileCycles + staged * kIssueCycles,
                      (read + down + across) * half * kBanksCycles,
                      (down + across) * half * kCacheCycles});
@@ -296,9 +311,10 @@ class ImplicitScheduler : GemmPlanner {
 
 std::string gather_text(const ImplicitOperand& o) {
   return fmt::format("{} ({})", o.extent(),
-                     o.gather == Gather::kPieces ? "16 bytes along K"
-                     : o.gather == Gather::kRows ? "16 bytes across K, transposed"
-                                                 : "single elements");
+                     o.is_unaligned                ? "16 bytes along K at any address"
+                     : o.gather == Gather::kPieces ? "16 bytes along K"
+                     : o.gather == Gather::kRows   ? "16 bytes across K, transposed"
+                                                   : "single elements");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Quantised GEMV on CPUs: int8 dot products (VNNI, packed int8x4).
-// Inner sums of products of 8-bit numbers, written out as dot products of words.
+// int8 dot products, written out as dot products of words.
 #include <algorithm>
 
 #include "compiler/schedules/int8_dot/lowering.h"
@@ -9,7 +9,7 @@
 namespace bm::compiler {
 namespace {
 
-/// Memory asked for ahead of a stream of words.
+/// Prefetch distance of a stream of words.
 constexpr int64_t kPrefetchBytes = 4096;
 constexpr int64_t kCacheLine = 64;
 /// Sums that are written out step by step, and instructions of work-items, whose compilers do not
@@ -210,8 +210,8 @@ uint32_t Int8Dot::step_binding(const Node* range, int64_t at) {
   return it->second;
 }
 
-/// Four neighbours as a word, per lane. `stream`: loop along which what is loaded is asked for in
-/// advance, or null.
+/// Four contiguous elements as a word, per lane. `stream`: loop along which what is loaded is asked
+/// for in advance, or null.
 ValueId Int8Dot::emit_word(const Node* n, const Env& env, const Node* stream) {
   std::vector<uint32_t> k = e_.key(n, env);
   if (const auto it = words_.find(k); it != words_.end()) return it->second;

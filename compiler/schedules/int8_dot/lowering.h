@@ -17,7 +17,7 @@ namespace bm::compiler {
 /// For the table of strategies.
 void lower_int8_dot(Emitter& e);
 
-/// Inner sums of products of 8-bit elements by dot product instructions; see DotPlan.
+/// int8 dot products by their instructions; see DotPlan.
 class Int8Dot final : public EmitRule {
  public:
   explicit Int8Dot(Emitter& e) : e_(e), b_(e.builder()), schedule_(e.schedule()) {}

@@ -1,5 +1,5 @@
 // Quantised GEMV and GEMM: rows that share int8 dot products.
-// Kernels around inner sums of products of 8-bit numbers, as quantised matrices have: rows of the
+// Kernels around int8 dot products, as quantised matrices have: rows of the
 // matrix in lanes, a tile of rows and columns in registers, inner sums as dot products.
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ namespace {
 using ir::Node;
 using ir::Op;
 
-/// Multiplications of 8-bit numbers worth a block of their own.
+/// Multiplications of 8-bit elements worth a block of their own.
 constexpr double kBlockProducts = 1 << 17;
 constexpr double kBlocksPerUnit = 8;
 /// CodeObject::work_per_block counts vector operations; one is this many products.
@@ -65,7 +65,7 @@ class DotScheduler {
     return !dots_.empty();
   }
 
-  /// Whether neighbours of `range` have neighbouring words of the matrix and share the vector.
+  /// Whether adjacent iterations of `range` have adjacent words of the matrix and share the vector.
   bool runs_in_lanes(const Node* range) {
     const Node* extent = range->src[0];
     if (!extent->is_const() || extent->imm < lanes_) return false;
@@ -98,7 +98,7 @@ class DotScheduler {
     const int64_t groups = row->src[0]->imm / lanes_;
     // Integer sums of a tile fill half of the registers; words of the matrix, and as many sums of
     // floats as there is room for, the other half. More vectors rather than more rows: a word is
-    // then used more often for each time it comes from the second cache level.
+    // then used more often for each time it comes from L2.
     const uint32_t sums = target_.vector_registers / 2;
     uint32_t down = 1, across = 1;
     if (has_tiles_) {

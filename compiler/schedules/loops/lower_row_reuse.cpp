@@ -8,7 +8,7 @@
 namespace bm::compiler {
 
 RowCache::RowCache(Emitter& e) : e_(e), b_(e.builder()), schedule_(e.schedule()) {
-  for (const StagePlan& plan : schedule_.stages) {
+  for (const RowCachePlan& plan : schedule_.row_caches) {
     uint64_t count = 1;
     for (size_t i = 1; i < plan.producer->src.size(); ++i)
       count *= static_cast<uint64_t>(std::max<int64_t>(plan.producer->src[i]->src[0]->hi, 1));
@@ -25,7 +25,7 @@ void RowCache::begin_step(const ReduceState& s, const Node* /*range*/, uint32_t 
 
 /// What other passes will read, whether the sum needed it or only what it is made of.
 void RowCache::end_step(const ReduceState& s, const Node* range, uint32_t binding) {
-  for (const StagePlan& plan : schedule_.stages)
+  for (const RowCachePlan& plan : schedule_.row_caches)
     for (size_t m = 0; m < s.members(); ++m)
       if (s.reduce(m) == plan.producer) e_.emit(plan.node, e_.bound(s.env(m), range, binding));
 }

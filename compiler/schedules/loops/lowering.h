@@ -15,7 +15,7 @@ namespace bm::compiler {
 /// For the table of strategies.
 void lower_loops(Emitter& e);
 
-/// Values of a row that its first pass keeps in scratch for later ones; see StagePlan.
+/// Values of a row that its first pass keeps in scratch for later ones; see RowCachePlan.
 class RowCache final : public EmitRule {
  public:
   explicit RowCache(Emitter& e);

@@ -183,11 +183,11 @@ class Scheduler {
     if (!is_along_row()) return;
     for (const AxisPlan& a : s_.loops)
       if (a.jam > 1) return;
-    s_.stages = plan_stages(kernel_, model_, target_.row_bytes);
+    s_.row_caches = plan_row_caches(kernel_, model_, target_.row_bytes);
     // Scratch has room for the row, not for vectors that reach beyond it.
-    for (AxisPlan& a : s_.loops) a.is_masked = a.is_masked && s_.stages.empty();
-    // Neighbours in scratch are neighbours along the producer's last loop.
-    std::erase_if(s_.stages, [&](const StagePlan& stage) {
+    for (AxisPlan& a : s_.loops) a.is_masked = a.is_masked && s_.row_caches.empty();
+    // Contiguous elements in scratch are adjacent along the producer's last loop.
+    std::erase_if(s_.row_caches, [&](const RowCachePlan& stage) {
       const auto& loops = stage.producer->src;
       const auto is_across = [&](const Node* lanes) {
         return std::find(loops.begin() + 1, loops.end() - 1, lanes) != loops.end() - 1;
@@ -197,7 +197,7 @@ class Scheduler {
                          [&](const auto& r) { return is_across(r.second.vector_range); });
     });
     // Lanes must run along the row or not at all.
-    std::erase_if(s_.stages, [&](const StagePlan& stage) {
+    std::erase_if(s_.row_caches, [&](const RowCachePlan& stage) {
       const auto& loops = stage.producer->src;
       return lanes_.range && model_.depends(stage.node, lanes_.range) &&
              std::find(loops.begin() + 1, loops.end(), lanes_.range) == loops.end();

@@ -15,7 +15,7 @@ using NodeSet = std::unordered_set<const Node*>;
 /// Shorter reductions are cheap enough to run for every element.
 constexpr double kShortReduce = 8;
 /// Operations from which a value is worth a store and a load.
-constexpr double kDear = 8;
+constexpr double kExpensive = 8;
 
 double iterations_of(const Node* reduce) {
   double trip_count = 1;
@@ -29,7 +29,7 @@ class Stages {
   Stages(const ir::KernelIr& kernel, const CostModel& model, uint64_t most_bytes)
       : kernel_(kernel), model_(model), left_(most_bytes) {}
 
-  std::vector<StagePlan> run() {
+  std::vector<RowCachePlan> run() {
     for (const Node* q : model_.reduces()) look(q, {q->src[0]});
     std::vector<const Node*> roots;
     for (const ir::Store& s : kernel_.stores) roots.push_back(s.value);
@@ -59,7 +59,7 @@ class Stages {
 
   bool is_staged(const Node* n) const {
     return std::any_of(stages_.begin(), stages_.end(),
-                       [&](const StagePlan& s) { return s.node == n; });
+                       [&](const RowCachePlan& s) { return s.node == n; });
   }
 
   /// The first reduction over the same row that computes `n` and runs before `pass`.
@@ -73,7 +73,7 @@ class Stages {
       if (!is_element) continue;
       const std::vector<const Node*> body = model_.body(p);
       if (std::find(body.begin(), body.end(), n) == body.end()) continue;
-      return cost(n, p) >= kDear ? p : nullptr;
+      return cost(n, p) >= kExpensive ? p : nullptr;
     }
     return nullptr;
   }
@@ -99,7 +99,7 @@ class Stages {
     double sum = 0;
     std::vector<std::pair<const Node*, double>> stack{{n, 1}};
     NodeSet seen;
-    while (!stack.empty() && sum < kDear) {
+    while (!stack.empty() && sum < kExpensive) {
       const auto [m, times] = stack.back();
       stack.pop_back();
       if (!varies(m, p) || !seen.insert(m).second || m->op == Op::kRange) continue;
@@ -127,7 +127,7 @@ class Stages {
   const ir::KernelIr& kernel_;
   const CostModel& model_;
   uint64_t left_;
-  std::vector<StagePlan> stages_;
+  std::vector<RowCachePlan> stages_;
 };
 
 }  // namespace
@@ -153,8 +153,8 @@ RowFacts order_rows(const CostModel& model, std::vector<AxisPlan>* loops) {
   return facts;
 }
 
-std::vector<StagePlan> plan_stages(const ir::KernelIr& kernel, const CostModel& model,
-                                   uint64_t most_bytes) {
+std::vector<RowCachePlan> plan_row_caches(const ir::KernelIr& kernel, const CostModel& model,
+                                          uint64_t most_bytes) {
   return Stages(kernel, model, most_bytes).run();
 }
 

@@ -20,7 +20,7 @@ RowFacts order_rows(const CostModel& model, std::vector<AxisPlan>* loops);
 
 /// Values that are expensive enough to be kept for later passes over a row. `most_bytes`: of
 /// scratch.
-std::vector<StagePlan> plan_stages(const ir::KernelIr& kernel, const CostModel& model,
-                                   uint64_t most_bytes);
+std::vector<RowCachePlan> plan_row_caches(const ir::KernelIr& kernel, const CostModel& model,
+                                          uint64_t most_bytes);
 
 }  // namespace bm::compiler

@@ -11,7 +11,7 @@ using ir::Op;
 
 /// Vectors of a scan along the lanes whose chains of steps overlap.
 constexpr uint32_t kScanVectors = 4;
-/// Vectors of neighbouring scans: whole lines of several pages are better than one of each.
+/// Vectors of adjacent scans: whole lines of several pages are better than one of each.
 constexpr uint32_t kRowVectors = 8;
 
 }  // namespace

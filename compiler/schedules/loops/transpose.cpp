@@ -14,7 +14,7 @@ constexpr int64_t kTileLines = 4;
 void tile_transposition(const ir::KernelIr& kernel, const TargetInfo& target,
                         const LaneChoice& lanes, Schedule* schedule) {
   auto& loops = schedule->loops;
-  if (!lanes.range || loops.size() < 2 || !schedule->stages.empty()) return;
+  if (!lanes.range || loops.size() < 2 || !schedule->row_caches.empty()) return;
   int64_t item = INT64_MAX;
   for (const ir::Store& s : kernel.stores) item = std::min(item, item_size(s.value->dtype));
   const double bytes = CostModel::iterations(kernel) * static_cast<double>(item);

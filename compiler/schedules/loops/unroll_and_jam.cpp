@@ -95,7 +95,7 @@ std::optional<double> TileSearch::coverage(size_t loop, uint32_t jam) const {
   return std::floor(extent / step) * step / extent;
 }
 
-/// Whether neighbouring iterations of the reduction read `load` from different pages.
+/// Whether adjacent iterations of the reduction read `load` from different pages.
 bool TileSearch::is_far(const Node* reduce, const Node* load) {
   for (size_t i = 1; i < reduce->src.size(); ++i) {
     const std::optional<int64_t> stride = model_.strides(reduce->src[i], 0).stride(load->src[0]);
@@ -135,7 +135,7 @@ TileSearch::TileCounts TileSearch::count(const Node* reduce, const Body& body, c
 }
 
 /// Cycles per output value of one iteration of the reduction, for two loads and two operations per
-/// cycle and four cycles of latency; data is taken to come from the second cache level.
+/// cycle and four cycles of latency; data is taken to come from L2.
 std::optional<double> TileSearch::tile_cost(const Node* reduce, const Body& body, const Tile& t) {
   const auto share_a = coverage(t.first, t.first_jam), share_b = coverage(t.second, t.second_jam);
   if (!share_a || !share_b) return std::nullopt;

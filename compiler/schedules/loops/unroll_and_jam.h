@@ -41,9 +41,8 @@ class TileSearch {
   /// Copies of the nodes of a reduction body under a tile.
   struct TileCounts {
     double work = 0, vector_loads = 0, scalar_loads = 0, nodes = 0;
-    double far_rows =
-        0;            // groups of neighbouring vectors that are in a new page on every iteration
-    double kept = 0;  // loads that stay in registers while the other axis runs
+    double far_rows = 0;  // groups of adjacent vectors that are in a new page on every iteration
+    double kept = 0;      // loads that stay in registers while the other axis runs
   };
   using Body = std::vector<const ir::Node*>;
 

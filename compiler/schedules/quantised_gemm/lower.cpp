@@ -280,7 +280,7 @@ class QuantisedGemm {
     return emit_word(factor, at);
   }
 
-  /// Four neighbours as a word; see is_bytewise of the analysis.
+  /// Four contiguous elements as a word; see is_bytewise of the analysis.
   ValueId emit_word(const Node* n, const Env& env) {
     switch (n->op) {
       case Op::kConst: return b_.constant({DType::kU32, 1}, in_every_byte(n->imm));

@@ -1,5 +1,5 @@
 #pragma once
-// Quantised GEMM by int8 MMA (IMMA, WMMA, MFMA): sums over blocks whose inner sums of products of
+// Quantised GEMM by int8 MMA (IMMA, WMMA, MFMA): sums over blocks whose int8 dot products of
 // 8-bit elements are tiles of a sub-group; scales are applied to the int32 results in registers.
 
 #include <cstdint>

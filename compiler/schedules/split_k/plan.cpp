@@ -252,7 +252,7 @@ std::string describe_split_k(const Schedule& schedule) {
       side(p.n));
 }
 
-std::vector<Knobs> split_k_neighbours(const ir::KernelIr&, const TargetInfo& target,
+std::vector<Knobs> split_k_candidates(const ir::KernelIr&, const TargetInfo& target,
                                       const Schedule& schedule, const Knobs& from) {
   const SplitKPlan& p = *schedule.split_k();
   std::vector<Knobs> out;

@@ -51,7 +51,7 @@ std::optional<Schedule> make_split_k_schedule(const ir::KernelIr& kernel, const 
                                               uint32_t units, const ScheduleLimits& limits);
 void lower_split_k(Emitter& e);
 std::string describe_split_k(const Schedule& schedule);
-std::vector<Knobs> split_k_neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
+std::vector<Knobs> split_k_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
                                       const Schedule& schedule, const Knobs& from);
 
 }  // namespace bm::compiler

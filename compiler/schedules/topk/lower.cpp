@@ -59,7 +59,7 @@ void lower_topk(Emitter& e) {
   LoopLowering loops(e);
   e.add_rule(topk);
   loops.before_axis = [&](size_t axis, BlockId block, const Env& env) {
-    if (axis == e.schedule().least_axis) topk.find(block, env);
+    if (axis == e.schedule().top_k_axis) topk.find(block, env);
   };
   loops.run();
 }
@@ -70,7 +70,7 @@ void lower_topk(Emitter& e) {
 /// of unsigned numbers; the sign that an arithmetic shift leaves above the last digit keeps it.
 void TopK::sort(BlockId block, const Env& env) {
   Builder& b = b_;
-  const Node* n = schedule_.least;
+  const Node* n = schedule_.top_k;
   const int64_t length = n->src[1]->src[0]->imm;
   const int64_t bits = length < kShortRow ? 8 : 11;
   const int64_t buckets = int64_t{1} << bits, digits = (64 + bits - 1) / bits;
@@ -138,10 +138,10 @@ void TopK::sort(BlockId block, const Env& env) {
   block_ = block;
 }
 
-/// One pass over the loop of the kernel's kLeast node, in front of the loops that use what it
+/// One pass over the loop of the kernel's kTopK node, in front of the loops that use what it
 /// finds.
 void TopK::find(BlockId block, const Env& env) {
-  const Node* n = schedule_.least;
+  const Node* n = schedule_.top_k;
   if (is_sort(*n)) return sort(block, env);
   Selection s;
   s.range = n->src[1];
@@ -180,7 +180,7 @@ void TopK::compare_vectors(const Selection& s, const Builder::Loop& loop, const 
     const uint32_t binding =
         e_.make_bindings(loop.index, loop.body, int64_t{v} * s.lanes, s.lanes, origin);
     origin = e_.binding(binding).origin;
-    const ValueId value = e_.emit(schedule_.least->src[0], e_.bound(env, s.range, binding));
+    const ValueId value = e_.emit(schedule_.top_k->src[0], e_.bound(env, s.range, binding));
     values.push_back(e_.splat(value, s.lanes));
     least = v == 0 ? values[0] : b_.reduce_step(ir::ReduceOp::kMin, least, values[v]);
   }
@@ -222,7 +222,7 @@ void TopK::insert_if_less(const Selection& s, BlockId block, ValueId value) {
 }
 
 std::optional<ValueId> TopK::compute(const Node* n, const Env& env) {
-  if (n->op != Op::kLeast) return std::nullopt;
+  if (n->op != Op::kTopK) return std::nullopt;
   const ValueId number = e_.emit(n->src[2], env);
   const BlockId block = b_.deeper(block_, e_.block_for(e_.dependencies(n->src[2]), env));
   return b_.local_load(block, array_, number);

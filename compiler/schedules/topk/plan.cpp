@@ -18,43 +18,43 @@ constexpr double kCompareCost = 4, kInsertCost = 30;
 /// Rows of about this many operations are worth handing to another processor.
 constexpr double kBlockWork = 4'096;
 
-const Node* find_least(const ir::KernelIr& kernel) {
+const Node* find_top_k(const ir::KernelIr& kernel) {
   std::vector<const Node*> roots;
   for (const ir::Store& s : kernel.stores) roots.push_back(s.value);
   for (const Node* n : ir::topological(roots))
-    if (n->op == Op::kLeast) return n;
+    if (n->op == Op::kTopK) return n;
   return nullptr;
 }
 
 }  // namespace
 
-std::optional<Schedule> make_least_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+std::optional<Schedule> make_top_k_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                             uint32_t units, ScheduleLimits limits) {
   Schedule s;
-  s.least = find_least(kernel);
-  if (!s.least) return std::nullopt;
+  s.top_k = find_top_k(kernel);
+  if (!s.top_k) return std::nullopt;
   const CostModel model(kernel, target, limits.max_lanes);
   double rows = 1;
   for (const Node* r : kernel.ranges) {
-    if (!model.depends(s.least->src[0], r)) continue;
+    if (!model.depends(s.top_k->src[0], r)) continue;
     s.loops.push_back({.range = r});
     rows *= CostModel::trip_count(r);
   }
-  s.least_axis = static_cast<uint32_t>(s.loops.size());
+  s.top_k_axis = static_cast<uint32_t>(s.loops.size());
   for (const Node* r : kernel.ranges)
-    if (!model.depends(s.least->src[0], r)) s.loops.push_back({.range = r});
-  const double count = static_cast<double>(s.least->src[2]->hi) + 1;
+    if (!model.depends(s.top_k->src[0], r)) s.loops.push_back({.range = r});
+  const double count = static_cast<double>(s.top_k->src[2]->hi) + 1;
   const double per_row =
-      CostModel::trip_count(s.least->src[1]) * kCompareCost + count * kInsertCost;
+      CostModel::trip_count(s.top_k->src[1]) * kCompareCost + count * kInsertCost;
   s.predicted_cost = per_row / count;
   s.grid[0].constant = 1;
   s.work_per_block = static_cast<uint64_t>(std::min(rows * per_row, 1e18));
-  if (s.least_axis == 0 || rows * per_row < 2 * kBlockWork) return s;
+  if (s.top_k_axis == 0 || rows * per_row < 2 * kBlockWork) return s;
   // Loops after the first of a symbolic extent stay inside.
   uint32_t symbolic = 0;
   for (const AxisPlan& a : s.loops) {
     const bool is_symbolic = !a.range->src[0]->is_const();
-    if (s.grid_loops == s.least_axis || (s.grid_loops > 0 && is_symbolic && symbolic > 0)) break;
+    if (s.grid_loops == s.top_k_axis || (s.grid_loops > 0 && is_symbolic && symbolic > 0)) break;
     symbolic += is_symbolic;
     ++s.grid_loops;
   }

@@ -246,7 +246,7 @@ class Examiner {
                            std::span(static_cast<std::byte*>(to), bytes));
   }
 
-  /// Packets from the read pointer on: those before it cannot be told apart from here, since
+  /// Packets from the read pointer on: those before it cannot be distinguished from here, since
   /// packets have no marks at their ends.
   PacketWindow window_of(const QueueState& state, uint64_t va, uint64_t bytes, uint64_t read_at) {
     PacketWindow window{.va = va, .read_at = 0, .packets = {}, .problem = {}};
@@ -334,7 +334,7 @@ std::string Autopsy::text(size_t most) const {
   }
   for (const PageWalk& walk : walks) {
     lines.push_back(walk.text());
-    for (const PageStep& step : walk.steps)
+    for (const memory::PageStep& step : walk.steps)
       lines.push_back(fmt::format("    {} at {:#x}, entry {}: {:#x}", step.level, step.table,
                                   step.index, step.entry));
   }

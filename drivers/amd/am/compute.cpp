@@ -140,6 +140,12 @@ Status Compute::start_queue(uint32_t queue, MqdRequest request) {
   BM_TRY(bus_.status());
   bus_.write_memory(physical, std::as_bytes(std::span(words)));
   gmc_.flush_hdp();
+  // Of the pipe: a reset of the processor may clear it. Without it nothing tells of the end of a
+  // packet, nor of one that is no packet: gfx_v11_0_set_compute_eop_interrupt_state(),
+  // gfx_v11_0_set_bad_op_fault_state(), gfx_v11_0_set_priv_reg_fault_state().
+  bus_.write_fields(Block::kGc, {{CP_ME1_PIPE0_INT_CNTL_time_stamp_int_enable, 1},
+                                 {CP_ME1_PIPE0_INT_CNTL_opcode_error_int_enable, 1},
+                                 {CP_ME1_PIPE0_INT_CNTL_priv_reg_int_enable, 1}});
   select(kComputeMe, 0, queue, 0);
   const uint64_t window = bus_.address({Block::kGc, Reg::CP_HQD_PQ_WPTR_HI}) -
                           bus_.address({Block::kGc, Reg::CP_MQD_BASE_ADDR}) + 1;

@@ -168,6 +168,8 @@ Status Gmc::init_hub(Block hub) {
     bus_.write_pair(hub, Reg::VM_INVALIDATE_ENG0_ADDR_RANGE_LO32,
                     Reg::VM_INVALIDATE_ENG0_ADDR_RANGE_HI32, 0x1fffffffffull, engine * stride);
   (hub == Block::kGc ? is_gc_up_ : is_mm_up_) = true;
+  // Who was killed in the middle of a flush still holds it; nobody else has the card.
+  if (hub == Block::kMmhub) bus_.write({hub, Reg::VM_INVALIDATE_ENG17_SEM}, 0);
   BM_TRY(bus_.status());
   flush_hdp();
   return flush_tlb(hub);

@@ -10,6 +10,7 @@
 #include "drivers/amd/am/memory.h"
 #include "drivers/amd/chips.h"
 #include "drivers/amd/pm4/packets.h"
+#include "drivers/memory/address_windows.h"
 #include "drivers/transport/pci_config.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/log.h"
@@ -32,33 +33,10 @@ constexpr uint64_t kResetUs = 500'000, kBackUs = 5'000'000;
 // Standard header: registers that a reset may clear (amdgpu_device_cache_pci_state).
 constexpr uint32_t kCommand = 0x04, kFirstBar = 0x10, kPastBars = 0x28;
 
-/// Windows of addresses that GPUs of this process have: one for the process, since what GPUs map of
-/// each other must not lie at the same place twice.
-class Windows {
- public:
-  static Windows& of_process() {
-    static Windows windows;
-    return windows;
-  }
-  Result<uint32_t> take() {
-    const std::lock_guard lock(mutex_);
-    for (uint32_t window = 0; window < Gmc::kWindows; ++window) {
-      if ((taken_ >> window & 1) != 0) continue;
-      taken_ |= 1u << window;
-      return window;
-    }
-    return fail(Code::kOutOfMemory, "{} GPUs are open in this process already", Gmc::kWindows);
-  }
-  void give_back(uint32_t window) {
-    const std::lock_guard lock(mutex_);
-    taken_ &= ~(1u << window);
-  }
-
- private:
-  static_assert(Gmc::kWindows <= 32);
-  std::mutex mutex_;
-  uint32_t taken_ = 0;
-};
+memory::AddressWindows& windows() {
+  static memory::AddressWindows of_process(Gmc::kWindows);
+  return of_process;
+}
 
 }  // namespace
 
@@ -125,7 +103,16 @@ Status AmGpu::boot() {
   if (needs_reset) BM_TRY(run(kReset));
   BM_TRY(run(kBase));
   if (!was_warm_) {
-    if (!psp_survived_) BM_TRY(run(kSystem));
+    if (Status loaded = psp_survived_ ? Status{} : run(kSystem); !loaded) {
+      // Whoever was stopped in the middle of this has left a boot loader that goes on where it was.
+      if (needs_reset || psp_->has_taken_any() || loaded.error().code != Code::kTimeout)
+        return loaded;
+      log("amd", LogLevel::kWarning, "{}; the card is reset and asked once more",
+          loaded.error().message);
+      BM_TRY(run(kReset));
+      BM_TRY(run(kBase));
+      if (!psp_survived_) BM_TRY(run(kSystem));
+    }
     BM_TRY(run(kCold));
   }
   BM_TRY(run(kEngines));
@@ -183,7 +170,7 @@ Status AmGpu::start_bus() {
 Status AmGpu::create_tables() {
   BM_TRY(gmc_->read_location());
   BM_TRY(restore_kept());
-  window_ = BM_TRY(Windows::of_process().take());
+  if (!window_) window_ = BM_TRY(windows().take());
   return gmc_->create_tables(card_, *window_);
 }
 
@@ -375,14 +362,16 @@ Status AmGpu::reset_card() {
   if (smu_->is_alive()) {
     BM_TRY(smu_->reset_card());
   } else {
-    // Its power management firmware is dead: only the slot can reset it.
+    // Its power management firmware is dead: only the slot can reset it, or whatever the transport
+    // has for the function.
     BM_TRY(bus_.status());
-    if (const Status done = function_->reset(PciReset::kBus); !done)
+    const Status slot = function_->reset(PciReset::kBus);
+    const Status done = slot ? slot : function_->reset(PciReset::kFunction);
+    if (!done)
       return fail(done.error().code,
-                  "the card was started by somebody else, its SMU does not answer, and the bus "
-                  "cannot reset "
-                  "it ({}): switch the machine off and on",
-                  done.error().message);
+                  "the card was started by somebody else, its SMU does not answer, and neither the "
+                  "bus nor the function can be reset ({}; {}): switch the machine off and on",
+                  slot.error().message, done.error().message);
   }
   bus_.sleep_us(kResetUs);
   for (size_t i = 0; i < bars.size(); ++i) {
@@ -448,14 +437,15 @@ void AmGpu::read_facts() {
 }
 
 Result<bool> AmGpu::wait_event(uint32_t timeout_ms) {
-  // End-of-pipe interrupts may be lost to whoever drained the ring first, so nobody sleeps longer.
-  constexpr uint32_t kLongestMs = 2;
-  const uint32_t slice = std::min(timeout_ms, kLongestMs);
+  // TIMEOUT: another thread may have taken the interrupt, and a card may lose one; whoever waits
+  // looks again after so long.
+  constexpr uint32_t kLongestMs = 20;
   if (has_msi_) {
-    const auto woken = function_->wait_interrupt(0, static_cast<int>(slice));
+    const auto woken =
+        function_->wait_interrupt(0, static_cast<int>(std::min(timeout_ms, kLongestMs)));
     if (woken || woken.error().code != Code::kUnsupported) return woken;
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(std::min(slice, 1u)));
+  std::this_thread::sleep_for(std::chrono::milliseconds(std::min(timeout_ms, 1u)));
   return true;
 }
 
@@ -660,7 +650,7 @@ AmGpu::~AmGpu() {
   leave();
   abandoned_.clear();
   for (const auto& [va, peer] : peers_) static_cast<void>(function_->dma_unmap(peer.host));
-  if (window_) Windows::of_process().give_back(*window_);
+  if (window_) windows().give_back(*window_);
 }
 
 }  // namespace bm::amd::am

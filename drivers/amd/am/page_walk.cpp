@@ -70,7 +70,7 @@ PageWalk walk_pages(Bus& bus, Block hub, uint64_t va, bool is_gfx12) {
   for (size_t level = 0; level < format.levels.size(); ++level) {
     const memory::PageLevel& how = format.levels[level];
     if ((table & kSystem) != 0) return stop("its tables lie in host memory: not walked");
-    PageStep step{.level = how.name, .table = table & kAddress};
+    memory::PageStep step{.level = how.name, .table = table & kAddress};
     step.index = static_cast<uint32_t>(offset >> how.shift & (how.entries() - 1));
     bus.read_memory(step.table + uint64_t{step.index} * 8,
                     std::as_writable_bytes(std::span(&step.entry, 1)));

@@ -4,23 +4,16 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "drivers/amd/am/bus.h"
+#include "drivers/memory/page_step.h"
 
 namespace bm::amd::am {
 
-struct PageStep {
-  std::string_view level;  ///< "PDB2"
-  uint64_t table = 0;      ///< physical address of the table
-  uint32_t index = 0;
-  uint64_t entry = 0;
-};
-
 struct PageWalk {
   uint64_t va = 0;
-  std::vector<PageStep> steps = {};
+  std::vector<memory::PageStep> steps = {};
   std::string problem = {};  ///< why there is no translation; empty: there is one
   bool is_mapped = false;
   bool is_root_wrong = false;  ///< the hub has no table that could be walked

@@ -163,6 +163,7 @@ Status Psp::load_system(const Firmware& firmware) {
     const auto* part = sos->find(row.part);
     if (part == nullptr || part->bytes.empty()) continue;
     BM_TRY(send_component(row.command, row.name, part->bytes));
+    has_taken_any_ = true;
   }
   // The register becomes something; what depends on the version.
   const uint64_t begun = bus_.clock().now_us();

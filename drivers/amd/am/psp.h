@@ -46,6 +46,8 @@ class Psp {
   /// Its operating system, component by component, in the kernel's order.
   /// Source: psp_hw_start() in amdgpu_psp.c, psp_v13_0.c, psp_v14_0.c.
   Status load_system(const Firmware& firmware);
+  /// Whether the boot loader has taken a component of load_system().
+  bool has_taken_any() const { return has_taken_any_; }
   /// Source: psp_v13_0_ring_create(), psp_v13_0_ring_stop().
   Status create_ring();
   /// Table of contents, SMU, protected memory, all other firmware, then the start of the RLC.
@@ -63,6 +65,7 @@ class Psp {
   VideoMemory& memory_;
   uint64_t message_ = 0, command_ = 0, fence_ = 0, ring_ = 0;  ///< physical
   uint32_t fence_value_ = 0;
+  bool has_taken_any_ = false;
 };
 
 }  // namespace bm::amd::am

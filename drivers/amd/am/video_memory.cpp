@@ -1,7 +1,6 @@
 #include "drivers/amd/am/video_memory.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 
 #include "runtime/base/bits.h"
@@ -65,23 +64,6 @@ Status VideoMemory::reserve(uint64_t address, uint64_t bytes) {
 void VideoMemory::free(uint64_t address) {
   const bool is_hidden = hidden_ && address >= hidden_->base();
   static_cast<void>(is_hidden ? hidden_->free(address) : visible_.free(address));
-}
-
-bool VideoMemory::is_cleared(uint64_t address, uint64_t bytes) const {
-  const auto after = cleared_.upper_bound(address);
-  return after != cleared_.begin() && std::prev(after)->second >= address + bytes;
-}
-
-void VideoMemory::note_cleared(uint64_t address, uint64_t bytes) {
-  uint64_t start = address, end = address + bytes;
-  auto at = cleared_.upper_bound(address);
-  if (at != cleared_.begin() && std::prev(at)->second >= start) --at;
-  while (at != cleared_.end() && at->first <= end) {
-    start = std::min(start, at->first);
-    end = std::max(end, at->second);
-    at = cleared_.erase(at);
-  }
-  cleared_.emplace(start, end);
 }
 
 uint64_t VideoMemory::free_bytes() const {

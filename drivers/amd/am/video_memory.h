@@ -4,10 +4,10 @@
 // next process finds it where the last one left it.
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string_view>
 
+#include "drivers/memory/range_set.h"
 #include "drivers/memory/va_space.h"
 #include "runtime/base/result.h"
 
@@ -39,8 +39,10 @@ class VideoMemory {
   void free(uint64_t address);
   uint64_t free_bytes() const;
   /// Whether all of it holds what this process wrote, or zeroes. What is freed stays the process's.
-  bool is_cleared(uint64_t address, uint64_t bytes) const;
-  void note_cleared(uint64_t address, uint64_t bytes);
+  bool is_cleared(uint64_t address, uint64_t bytes) const {
+    return cleared_.contains(address, bytes);
+  }
+  void note_cleared(uint64_t address, uint64_t bytes) { cleared_.add(address, bytes); }
   uint64_t bytes() const { return bytes_; }
 
  private:
@@ -50,7 +52,7 @@ class VideoMemory {
   uint32_t hash_ = 0x811c9dc5;
   memory::VaSpace visible_;
   std::optional<memory::VaSpace> hidden_;  ///< none where the BAR shows everything
-  std::map<uint64_t, uint64_t> cleared_;   ///< end by start; none touches another
+  memory::RangeSet cleared_;
 };
 
 }  // namespace bm::amd::am

@@ -38,10 +38,6 @@ std::vector<uint64_t> BootBlock::pages() const {
 
 Result<std::unique_ptr<BootMemory>> BootMemory::create(PciFunction& pci, uint32_t address_bits) {
   const DmaLimits& limits = pci.dma_limits();
-  if (!limits.reaches_host)
-    return fail(Code::kUnsupported,
-                "the card reaches no memory of the host on this transport, and its GSP is booted "
-                "from there");
   std::unique_ptr<BootMemory> made(new BootMemory(pci, address_bits));
   if (limits.takes_iova) made->iovas_ = BM_TRY(memory::IovaAllocator::create(limits, address_bits));
   return made;

@@ -47,8 +47,8 @@ class BootBlock {
 /// Thread: callers serialise.
 class BootMemory {
  public:
-  /// `address_bits`: of addresses that the card can send. Errors: kUnsupported (a card that reaches
-  /// no memory of the host); those of IovaAllocator::create().
+  /// `address_bits`: of addresses that the card can send. Errors: those of
+  /// IovaAllocator::create().
   static Result<std::unique_ptr<BootMemory>> create(PciFunction& pci, uint32_t address_bits);
 
   /// Rounded up to pages. `is_contiguous`: one range of bus addresses. Errors: kOutOfMemory naming

@@ -270,7 +270,7 @@ std::string Autopsy::text() const {
                                                        : "video memory at",
                                         walk.address, walk.page_bytes)
                           : fmt::format("{:#x}: not mapped: {}\n", walk.va, walk.problem);
-    for (const PageStep& step : walk.steps)
+    for (const memory::PageStep& step : walk.steps)
       out += fmt::format("  {:<7} table {:#x}, entry {:#x}: {:#x}\n", step.level, step.table,
                          step.index, step.entry);
   }

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "drivers/memory/page_step.h"
 #include "drivers/nv/gsp/bus.h"
 #include "drivers/nv/gsp/card.h"
 #include "drivers/nv/rm_gsp/card_row.h"
@@ -36,15 +37,9 @@ enum class GspCause : uint8_t {
 /// "gsp-halted", for scripts.
 std::string_view gsp_cause_name(GspCause cause);
 
-struct PageStep {
-  std::string_view level;
-  uint64_t table = 0;  ///< its address in video memory
-  uint32_t index = 0;
-  uint64_t entry = 0;
-};
 struct PageWalk {
   uint64_t va = 0, root = 0;
-  std::vector<PageStep> steps = {};
+  std::vector<memory::PageStep> steps = {};
   bool is_mapped = false;
   std::string problem = {};  ///< why not
   bool is_system = false, is_peer = false;

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "drivers/memory/address_windows.h"
 #include "drivers/nv/rm/channel.h"
 #include "drivers/nv/rm/fault.h"
 #include "runtime/base/bits.h"
@@ -30,31 +31,10 @@ static_assert(kLowBase + kWindows * kLowBytes <= uint64_t{1} << 40);
 constexpr uint64_t kSharedWindow = 0x7294'0000'0000, kLocalWindow = 0x7293'0000'0000;
 static_assert(kHighBase + kWindows * kHighBytes <= kLocalWindow);
 
-/// Windows of addresses that GPUs of this process have.
-class Windows {
- public:
-  static Windows& of_process() {
-    static Windows windows;  // one for the process: see above
-    return windows;
-  }
-  Result<uint32_t> take() {
-    const std::lock_guard lock(mutex_);
-    for (uint32_t window = 0; window < kWindows; ++window) {
-      if ((taken_ >> window & 1) != 0) continue;
-      taken_ |= 1u << window;
-      return window;
-    }
-    return fail(Code::kOutOfMemory, "{} GPUs are open in this process already", kWindows);
-  }
-  void give_back(uint32_t window) {
-    const std::lock_guard lock(mutex_);
-    taken_ &= ~(1u << window);
-  }
-
- private:
-  std::mutex mutex_;
-  uint32_t taken_ = 0;
-};
+memory::AddressWindows& windows() {
+  static memory::AddressWindows of_process(kWindows);
+  return of_process;
+}
 
 Status at(UpperStage stage, Status status) {
   if (!status) return tl::unexpected(at_stage(stage, std::move(status.error())));
@@ -70,6 +50,7 @@ class GspMemory final : public Memory {
   explicit GspMemory(GspGpu& gpu) : gpu_(gpu) {}
   ~GspMemory() override {
     for (GspGpu* const peer : peers) peer->drop_peer(va);
+    if (is_moved_) gpu_.path_->remove(va);
     if (handle != 0) gpu_.transport_->delist(handle);
     if (is_mapped_) {
       if (const Status gone = gpu_.space_->unmap(va, size); !gone)
@@ -83,9 +64,15 @@ class GspMemory final : public Memory {
     domain = is_host ? MemoryDomain::kSystem : request.domain;
     const bool is_seen = domain != MemoryDomain::kVideo;
     CardMemory& memory = *gpu_.memory_;
+    if (is_host && gpu_.path_)
+      return fail(Code::kUnsupported,
+                  "{} bytes at {}: the card reaches no memory of this process through its server; "
+                  "copy into a buffer of the device instead",
+                  request.size, request.host);
+    const bool is_moved = gpu_.path_ && is_system(domain);
     if (is_host)
       block_ = BM_TRY(memory.pin(request.host, request.size));
-    else if (is_system(domain))
+    else if (is_system(domain) && !is_moved)
       block_ = BM_TRY(memory.take_system(request.size, request.is_contiguous));
     else
       block_ = BM_TRY(memory.take_video(request.size,
@@ -105,6 +92,8 @@ class GspMemory final : public Memory {
     }
     va = address;
     is_mapped_ = true;
+    is_moved_ = is_moved;
+    if (is_moved) gpu_.path_->add(va, block_->address(), size);
     handle = gpu_.transport_->enlist(*block_);
     return {};
   }
@@ -121,6 +110,7 @@ class GspMemory final : public Memory {
   GspGpu& gpu_;
   std::optional<Block> block_;
   bool is_mapped_ = false;
+  bool is_moved_ = false;  ///< system memory that is video memory: see BarPath
 };
 
 Result<std::unique_ptr<GspGpu>> GspGpu::open(std::unique_ptr<RunningCard> card) {
@@ -154,8 +144,10 @@ Status GspGpu::start_memory() {
   VideoMemory video = BM_TRY(VideoMemory::create(info_.regions, window.visible_bytes()));
   memory_ =
       BM_TRY(CardMemory::create(function, card_->iovas(), std::move(window), std::move(video)));
+  if (const VideoWindow& seen = memory_->window(); !function.dma_limits().reaches_host)
+    path_.emplace(seen.view(0, seen.visible_bytes()));
   mmu_ = std::make_unique<Mmu>(card_->registers(), *memory_, row_->page_tables());
-  window_ = BM_TRY(Windows::of_process().take());
+  window_ = BM_TRY(windows().take());
   const AddressSpace::Window windows[] = {{kLowBase + *window_ * kLowBytes, kLowBytes},
                                           {kHighBase + *window_ * kHighBytes, kHighBytes}};
   space_ = BM_TRY(AddressSpace::create(*mmu_, windows));
@@ -217,7 +209,7 @@ GspGpu::~GspGpu() {
     log("nv", LogLevel::kWarning, "{}", down.error().message);
   golden_.reset();
   space_.reset();
-  if (window_) Windows::of_process().give_back(*window_);
+  if (window_) windows().give_back(*window_);
   mmu_.reset();
   memory_.reset();
 }

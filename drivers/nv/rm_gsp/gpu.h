@@ -13,6 +13,7 @@
 #include "drivers/nv/driver_interface.h"
 #include "drivers/nv/rm_gsp/card_row.h"
 #include "drivers/nv/rm_gsp/golden_context.h"
+#include "drivers/nv/rm_gsp/host_path.h"
 #include "drivers/nv/rm_gsp/memory.h"
 #include "drivers/nv/rm_gsp/mmu.h"
 #include "drivers/nv/rm_gsp/rm_transport.h"
@@ -49,6 +50,8 @@ class GspGpu final : public DriverInterface, public RmAddressSpace {
   Status add_channel(uint32_t channel, bool is_graphics) override;
   Status remove_channel(uint32_t channel) override;
 
+  /// nullptr: the card reaches memory of the host.
+  hcq::HostPath* host_path() { return path_ ? &*path_ : nullptr; }
   const AddressSpace& space() const { return *space_; }
   const Mmu& mmu() const { return *mmu_; }
   CardMemory& memory() { return *memory_; }
@@ -75,6 +78,7 @@ class GspGpu final : public DriverInterface, public RmAddressSpace {
   std::vector<RunlistEngine> engines_;
   uint64_t method_buffer_bytes_ = 0;
   std::unique_ptr<CardMemory> memory_;
+  std::optional<BarPath> path_;
   std::unique_ptr<Mmu> mmu_;
   std::optional<uint32_t> window_;  ///< of the process's
   std::unique_ptr<AddressSpace> space_;

@@ -1,7 +1,6 @@
 #include "drivers/nv/rm_gsp/memory.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "runtime/base/bits.h"
@@ -79,23 +78,6 @@ uint64_t VideoMemory::free_bytes() const {
   return bytes;
 }
 
-bool VideoMemory::is_cleared(uint64_t address, uint64_t bytes) const {
-  const auto after = cleared_.upper_bound(address);
-  return after != cleared_.begin() && std::prev(after)->second >= address + bytes;
-}
-
-void VideoMemory::note_cleared(uint64_t address, uint64_t bytes) {
-  uint64_t start = address, end = address + bytes;
-  auto at = cleared_.upper_bound(address);
-  if (at != cleared_.begin() && std::prev(at)->second >= start) --at;
-  while (at != cleared_.end() && at->first <= end) {
-    start = std::min(start, at->first);
-    end = std::max(end, at->second);
-    at = cleared_.erase(at);
-  }
-  cleared_.emplace(start, end);
-}
-
 // --- Blocks
 
 void Block::swap(Block& other) noexcept {
@@ -117,9 +99,6 @@ Block::~Block() {
 Result<std::unique_ptr<CardMemory>> CardMemory::create(PciFunction& function,
                                                        memory::IovaAllocator* iovas,
                                                        VideoWindow window, VideoMemory video) {
-  if (!function.dma_limits().reaches_host)
-    return fail(Code::kUnsupported,
-                "the card reaches no memory of this host, and its GSP needs it");
   return std::unique_ptr<CardMemory>(
       new CardMemory(function, iovas, std::move(window), std::move(video)));
 }

@@ -2,7 +2,6 @@
 // Memory of a card that nobody else manages, and memory of the host that it reaches.
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,6 +9,7 @@
 
 #include "drivers/memory/iova.h"
 #include "drivers/memory/page_table.h"
+#include "drivers/memory/range_set.h"
 #include "drivers/memory/va_space.h"
 #include "drivers/nv/rm_gsp/video_window.h"
 #include "drivers/transport/pci.h"
@@ -36,12 +36,14 @@ class VideoMemory {
   uint64_t bytes() const { return bytes_; }  ///< of all regions
 
   /// Whether all of it was cleared since this process has the card: it holds nothing of another's.
-  bool is_cleared(uint64_t address, uint64_t bytes) const;
-  void note_cleared(uint64_t address, uint64_t bytes);
+  bool is_cleared(uint64_t address, uint64_t bytes) const {
+    return cleared_.contains(address, bytes);
+  }
+  void note_cleared(uint64_t address, uint64_t bytes) { cleared_.add(address, bytes); }
 
  private:
   std::vector<memory::VaSpace> visible_, hidden_;
-  std::map<uint64_t, uint64_t> cleared_;  ///< end by start; none touches another
+  memory::RangeSet cleared_;
   uint64_t bytes_ = 0;
 };
 
@@ -86,8 +88,6 @@ class Block {
 /// Not thread-safe. `function` and `iovas` outlive it.
 class CardMemory {
  public:
-  /// Errors: as VideoMemory and VideoWindow; kUnsupported where the card reaches no memory of the
-  /// host.
   static Result<std::unique_ptr<CardMemory>> create(PciFunction& function,
                                                     memory::IovaAllocator* iovas,
                                                     VideoWindow window, VideoMemory video);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
+#include <vector>
 
 #include "tests/sim/nv/bytes.h"
 #include "tests/sim/nv/damage.h"
@@ -59,6 +61,22 @@ Outcome plain(Gpu& gpu, GpuMemory& memory, const Transfer& transfer) {
   return {};
 }
 
+/// Elements of constants alone, many at once: memory is cleared by the megabyte.
+Outcome fill(Gpu& gpu, GpuMemory& memory, const Transfer& transfer,
+             std::span<const std::byte> element) {
+  constexpr uint64_t kAtOnce = 4096;
+  std::vector<std::byte> run(element.size() * std::min(kAtOnce, transfer.length));
+  for (size_t at = 0; at < run.size(); ++at) run[at] = element[at % element.size()];
+  for (uint64_t line = 0; line < transfer.lines; ++line)
+    for (uint64_t i = 0; i < transfer.length; i += kAtOnce) {
+      const uint64_t out = transfer.out + line * transfer.pitch_out + i * element.size();
+      const uint64_t bytes = std::min(kAtOnce, transfer.length - i) * element.size();
+      if (!memory.write(out, run.data(), bytes)) return mmu_fault(memory, "remapped copy");
+    }
+  ++gpu.counts().fills;
+  return {};
+}
+
 /// SET_REMAP_COMPONENTS: four selectors of four bits, component size 17:16, counts 21:20 and 25:24,
 /// each less one. A line is counted in elements then.
 Outcome remapped(Gpu& gpu, GpuMemory& memory, const Transfer& transfer) {
@@ -66,6 +84,13 @@ Outcome remapped(Gpu& gpu, GpuMemory& memory, const Transfer& transfer) {
   const uint32_t sources = bits(transfer.components, 21, 20) + 1;
   const uint32_t targets = bits(transfer.components, 25, 24) + 1;
   std::array<std::byte, 16> from{}, to{};
+  bool is_constant = true;
+  for (uint32_t c = 0; c < targets; ++c) {
+    const uint32_t select = transfer.components >> (4 * c) & 7;
+    is_constant &= select == 4 || select == 5;
+    std::memcpy(to.data() + c * size, select == 4 ? &transfer.const_a : &transfer.const_b, size);
+  }
+  if (is_constant) return fill(gpu, memory, transfer, std::span(to).first(targets * size));
   for (uint64_t line = 0; line < transfer.lines; ++line) {
     for (uint64_t i = 0; i < transfer.length; ++i) {
       const uint64_t in = transfer.in + line * transfer.pitch_in + i * sources * size;

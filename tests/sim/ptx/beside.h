@@ -28,8 +28,9 @@ struct Beside {
   };
   struct Product {
     const Inst* in = nullptr;
-    uint64_t left = 0, right = 0;  ///< descriptors
-    bool is_added = false;         ///< scale-d
+    uint64_t left = 0, right = 0;      ///< descriptors
+    bool is_added = false;             ///< scale-d
+    std::vector<uint32_t> left_words;  ///< where the left operand is in registers: lane by lane
   };
   /// Accumulators that a product in flight has: [lane of the warpgroup][register].
   struct Sums {
@@ -40,7 +41,9 @@ struct Beside {
   struct Products {
     std::deque<std::vector<Product>> groups = {{}};
     std::map<uint32_t, Sums> sums;  ///< by number in Kernel::lists of equal registers
-    bool is_open = false;           ///< wgmma.fence since registers were last in a thread's hands
+    /// Registers of left operands as the last wgmma.fence saw them, by number in Kernel::lists.
+    std::map<uint32_t, std::vector<uint32_t>> fenced;
+    bool is_open = false;  ///< wgmma.fence since registers were last in a thread's hands
   };
   std::vector<Copies> copies;      ///< by lane
   std::vector<Products> products;  ///< by warpgroup

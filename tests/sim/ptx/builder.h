@@ -3,6 +3,7 @@
 // kernel; functions the kernel calls are lowered with it, each once, into registers of their own
 // (there is no recursion, so a thread is in one activation of a function at a time).
 
+#include <algorithm>
 #include <initializer_list>
 #include <span>
 #include <string_view>
@@ -90,6 +91,14 @@ class Builder {
       if (kernel_.lists[i] == places) return static_cast<uint32_t>(i);
     kernel_.lists.push_back(places);
     return static_cast<uint32_t>(kernel_.lists.size() - 1);
+  }
+
+  /// The same of the registers of a left operand of wgmma.
+  uint32_t add_left_list(const std::vector<uint32_t>& places) {
+    const uint32_t number = add_list(places);
+    std::vector<uint32_t>& lists = kernel_.left_lists;
+    if (std::find(lists.begin(), lists.end(), number) == lists.end()) lists.push_back(number);
+    return number;
   }
 
   Inst& last() { return kernel_.code.back(); }

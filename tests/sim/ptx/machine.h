@@ -113,6 +113,7 @@ struct Kernel {
   std::vector<Constant> constants;
   std::vector<std::vector<uint32_t>> tables;  ///< branch targets
   std::vector<std::vector<uint32_t>> lists;   ///< operands beyond what Inst::op holds
+  std::vector<uint32_t> left_lists;           ///< of lists: left operands of wgmma in registers
   uint32_t file_bytes = 0;                    ///< registers per lane
   uint32_t entry = 0;                         ///< callees come first, so that they run first
 };

@@ -1,4 +1,7 @@
-// wgmma: four warps multiply tiles that lie in shared memory, beside their threads.
+// wgmma: four warps multiply tiles that lie in shared memory, beside their threads. The left one
+// may be in registers: warp w has rows 16w … 16w+15, of them lane 4g+t words t of rows g and g+8,
+// then words t+4 of both. These registers are read when the product is waited for: whoever wrote
+// them without a wgmma.fence behind, or writes them before, is refused.
 //
 // Accumulators: warp w of the warpgroup has rows 16w … 16w+15; of them lane 4g+t holds, for every
 // eight columns, columns 2t and 2t+1 of row g, then of row g+8.
@@ -26,6 +29,10 @@ constexpr uint32_t kRows = 64, kStepBytes = 32;
 /// What accumulators hold while a product has them: large numbers, which comparisons do not
 /// overlook.
 constexpr uint32_t kPoison = 0x7e95dead;
+/// Of a float32: the instruction does not see the others.
+constexpr uint32_t kTf32Digits = 0xffffe000;
+/// Registers of the left operand.
+constexpr uint32_t kLeftWords = 4;
 
 /// Inst::imm.
 struct Form {
@@ -33,12 +40,14 @@ struct Form {
   Type operand = Type::kF16, sum = Type::kF32;
   bool turned[2] = {};
   bool negated[2] = {};
+  bool has_left_registers = false;
 
   uint32_t registers() const { return columns / 2; }
   uint64_t pack() const {
     return columns | (static_cast<uint64_t>(operand) << 16) | (static_cast<uint64_t>(sum) << 24) |
            (uint64_t{turned[0]} << 32) | (uint64_t{turned[1]} << 33) |
-           (uint64_t{negated[0]} << 34) | (uint64_t{negated[1]} << 35);
+           (uint64_t{negated[0]} << 34) | (uint64_t{negated[1]} << 35) |
+           (uint64_t{has_left_registers} << 36);
   }
   static Form unpack(uint64_t v) {
     const auto bit = [v](int n) { return ((v >> n) & 1) != 0; };
@@ -46,7 +55,8 @@ struct Form {
             static_cast<Type>((v >> 16) & 255),
             static_cast<Type>((v >> 24) & 255),
             {bit(32), bit(33)},
-            {bit(34), bit(35)}};
+            {bit(34), bit(35)},
+            bit(36)};
   }
 };
 
@@ -128,7 +138,12 @@ bool each_piece(const Tile& tile, uint32_t lines, F&& f) {
 
 double number_at(const Exec& x, const Tile& tile, uint32_t line, uint32_t k, Type t) {
   const auto byte = [&](uint32_t b) { return static_cast<uint8_t>(x.shared[tile.at(line, b)]); };
+  const auto word = [&] {
+    return byte(4 * k) | byte(4 * k + 1) << 8 | byte(4 * k + 2) << 16 |
+           static_cast<uint32_t>(byte(4 * k + 3)) << 24;
+  };
   switch (t) {
+    case Type::kTF32: return std::bit_cast<float>(word() & kTf32Digits);
     case Type::kF16: return f16_to_f32(static_cast<uint16_t>(byte(2 * k) | byte(2 * k + 1) << 8));
     case Type::kBF16: return bf16_to_f32(static_cast<uint16_t>(byte(2 * k) | byte(2 * k + 1) << 8));
     case Type::kS8: return static_cast<int8_t>(byte(k));
@@ -148,14 +163,48 @@ std::vector<double> numbers(const Exec& x, const Tile& tile, uint32_t lines, con
   return out;
 }
 
+/// The left operand that registers have: row by row.
+std::vector<double> register_numbers(const std::vector<uint32_t>& words, const Form& form) {
+  const uint32_t size = type_bytes(form.operand), depth = kStepBytes / size;
+  std::vector<double> out(size_t{kRows} * depth);
+  for (uint32_t i = 0; i < kWarpgroup; ++i)
+    for (uint32_t w = 0; w < kLeftWords; ++w) {
+      const uint32_t row = i / kWarp * 16 + i % kWarp / 4 + w % 2 * 8;
+      const uint32_t at = (i % 4 + w / 2 * 4) * (4 / size), bits = words[i * kLeftWords + w];
+      for (uint32_t e = 0; e < 4 / size; ++e) {
+        const uint32_t own = bits >> (8 * size * e);
+        double v = 0;
+        switch (form.operand) {
+          case Type::kTF32: v = std::bit_cast<float>(own & kTf32Digits); break;
+          case Type::kF16: v = f16_to_f32(static_cast<uint16_t>(own)); break;
+          case Type::kBF16: v = bf16_to_f32(static_cast<uint16_t>(own)); break;
+          case Type::kS8: v = static_cast<int8_t>(own); break;
+          default: v = static_cast<uint8_t>(own); break;
+        }
+        out[row * depth + at + e] = form.negated[0] ? -v : v;
+      }
+    }
+  return out;
+}
+
+/// What the lanes of a warpgroup have in a list of registers: lane by lane.
+std::vector<uint32_t> words_of(const Exec& x, const std::vector<uint32_t>& places, uint32_t first) {
+  std::vector<uint32_t> out;
+  for (uint32_t i = first; i < first + kWarpgroup; ++i)
+    for (const uint32_t place : places) out.push_back(x.reg<uint32_t>(place)[i]);
+  return out;
+}
+
 /// The product itself, into the accumulators that it has.
 void multiply(Exec& x, const Beside::Product& p, uint32_t lane, Beside::Sums& sums) {
   const Form form = Form::unpack(p.in->imm);
   Tile left, right;
-  if (!take_tile(x, *p.in, lane, p.left, form.turned[0], left) ||
+  const bool is_tile = !form.has_left_registers;
+  if ((is_tile && !take_tile(x, *p.in, lane, p.left, form.turned[0], left)) ||
       !take_tile(x, *p.in, lane, p.right, form.turned[1], right))
     return;
-  const auto a = numbers(x, left, kRows, form, form.negated[0]);
+  const auto a = is_tile ? numbers(x, left, kRows, form, form.negated[0])
+                         : register_numbers(p.left_words, form);
   const auto b = numbers(x, right, form.columns, form, form.negated[1]);
   const size_t depth = a.size() / kRows;
   for (uint32_t i = 0; i < kWarpgroup; ++i)
@@ -181,7 +230,7 @@ void multiply(Exec& x, const Beside::Product& p, uint32_t lane, Beside::Sums& su
     x.cells->end_read(at, 16);
     return true;
   };
-  each_piece(left, kRows, end);
+  if (is_tile) each_piece(left, kRows, end);
   each_piece(right, form.columns, end);
 }
 
@@ -231,11 +280,24 @@ bool give_back(Exec& x, const Inst& in, Beside::Sums& sums, uint32_t first) {
   return true;
 }
 
-/// op[0], op[1] descriptors, op[2] scale-d; target: list of accumulators.
+/// Registers of the left operand as they are, which the last wgmma.fence must have seen.
+bool take_left(Exec& x, const Inst& in, const Beside::Products& group, uint32_t first,
+               std::vector<uint32_t>& words) {
+  const auto seen = group.fenced.find(in.op[0]);
+  words = words_of(x, x.kernel->lists[in.op[0]], first);
+  if (seen != group.fenced.end() && seen->second == words) return true;
+  x.raise(in, first, Fault::Kind::kIllegal, 0, Access::kRead,
+          "no wgmma.fence since the left operand's registers were written");
+  return false;
+}
+
+/// op[0], op[1] descriptors, op[2] scale-d; target: list of accumulators. Where the left operand is
+/// in registers, op[0] is the number of their list.
 void issue(Exec& x, const Inst& in) {
   const Form form = Form::unpack(in.imm);
+  const bool is_tile = !form.has_left_registers;
   each_warpgroup(x, in, [&](uint32_t number, uint32_t first) {
-    const uint64_t* a = x.reg<uint64_t>(in.op[0]);
+    const uint64_t* a = x.reg<uint64_t>(in.op[is_tile ? 0 : 1]);
     const uint64_t* b = x.reg<uint64_t>(in.op[1]);
     const uint8_t* scale = x.reg<uint8_t>(in.op[2]);
     for (uint32_t i = first; i < first + kWarpgroup; ++i)
@@ -245,7 +307,7 @@ void issue(Exec& x, const Inst& in) {
         return false;
       }
     Tile left, right;
-    if (!take_tile(x, in, first, a[first], form.turned[0], left) ||
+    if ((is_tile && !take_tile(x, in, first, a[first], form.turned[0], left)) ||
         !take_tile(x, in, first, b[first], form.turned[1], right))
       return false;
     const auto check = [&](uint64_t at) {
@@ -255,17 +317,23 @@ void issue(Exec& x, const Inst& in) {
       }
       return !x.cells || x.cells->read_beside(x, in, first, at, 16);
     };
-    if (!each_piece(left, kRows, check) || !each_piece(right, form.columns, check)) return false;
+    if ((is_tile && !each_piece(left, kRows, check)) || !each_piece(right, form.columns, check))
+      return false;
     Beside::Products& group = x.beside->products[number];
+    Beside::Product product{&in, a[first], b[first], scale[first] != 0, {}};
+    if (!is_tile && !take_left(x, in, group, first, product.left_words)) return false;
     if (!take_sums(x, in, group, first, form.registers())) return false;
-    group.groups.back().push_back({&in, a[first], b[first], scale[first] != 0});
+    group.groups.back().push_back(std::move(product));
     return true;
   });
 }
 
 void open(Exec& x, const Inst& in) {
-  each_warpgroup(x, in, [&](uint32_t number, uint32_t) {
-    x.beside->products[number].is_open = true;
+  each_warpgroup(x, in, [&](uint32_t number, uint32_t first) {
+    Beside::Products& group = x.beside->products[number];
+    group.is_open = true;
+    for (const uint32_t list : x.kernel->left_lists)
+      group.fenced[list] = words_of(x, x.kernel->lists[list], first);
     return true;
   });
 }
@@ -283,6 +351,12 @@ void wait(Exec& x, const Inst& in) {
     while (group.groups.size() > in.imm + 1) {
       for (const Beside::Product& p : group.groups.front()) {
         Beside::Sums& sums = group.sums[p.in->target];
+        if (!p.left_words.empty() &&
+            p.left_words != words_of(x, x.kernel->lists[p.in->op[0]], first)) {
+          x.raise(*p.in, first, Fault::Kind::kIllegal, 0, Access::kWrite,
+                  "a register of the left operand was written before the product was waited for");
+          return false;
+        }
         multiply(x, p, first, sums);
         if (--sums.products != 0) continue;
         group.is_open = false;
@@ -297,7 +371,7 @@ void wait(Exec& x, const Inst& in) {
 bool is_known(Type sum, Type a, Type b) {
   const bool is_byte = a == Type::kS8 || a == Type::kU8;
   if (is_byte) return sum == Type::kS32 && (b == Type::kS8 || b == Type::kU8) && a == b;
-  return sum == Type::kF32 && a == b && (a == Type::kF16 || a == Type::kBF16);
+  return sum == Type::kF32 && a == b && (a == Type::kF16 || a == Type::kBF16 || a == Type::kTF32);
 }
 
 /// m64nNkK; 0: malformed.
@@ -320,12 +394,15 @@ Status lower_mma(Builder& b) {
   form.operand = b.next_type();
   if (!is_known(form.sum, form.operand, b.next_type())) return b.unknown_form();
   form.columns = columns_of(shape, kStepBytes / type_bytes(form.operand));
-  const bool is_float = form.sum == Type::kF32;
+  const bool is_float = form.sum == Type::kF32, is_half = type_bytes(form.operand) == 2;
   // Of 8-bit integers only every other multiple of eight beyond 32.
   if (form.columns == 0 || form.columns % 8 || form.columns > 256 ||
       (!is_float && form.columns > 32 && form.columns % 16))
     return b.error("no such shape");
-  BM_TRY(b.expect_operands(is_float ? 8 : 4, is_float ? 8 : 4));
+  form.has_left_registers = b.operand_count() > 1 && b.operand(1).kind == Operand::Kind::kVector;
+  // Signs of both; lines along rows or columns only of 16-bit numbers in shared memory.
+  const size_t flags = is_half ? (form.has_left_registers ? 3 : 4) : is_float ? 2 : 0;
+  BM_TRY(b.expect_operands(4 + flags, 4 + flags));
   for (size_t i = 4; i < b.operand_count(); ++i) {
     const uint64_t v = b.operand(i).bits;
     const bool is_sign = i < 6;
@@ -334,14 +411,24 @@ Status lower_mma(Builder& b) {
     if (is_sign)
       form.negated[i - 4] = v != 1;
     else
-      form.turned[i - 6] = v == 1;
+      form.turned[i - (form.has_left_registers ? 5 : 6)] = v == 1;
   }
   const Operand& list = b.operand(0);
   if (list.kind != Operand::Kind::kVector || list.elements.size() != form.registers())
     return b.error(fmt::format("{} accumulators belong here", form.registers()));
   std::vector<uint32_t> places;
   for (const Operand& r : list.elements) places.push_back(BM_TRY(b.out(r, form.sum)));
-  const uint32_t left = BM_TRY(b.in(1, Type::kB64)), right = BM_TRY(b.in(2, Type::kB64));
+  uint32_t left = 0;
+  if (form.has_left_registers) {
+    const std::vector<Operand>& words = b.operand(1).elements;
+    if (words.size() != kLeftWords) return b.error("4 registers of the left operand belong here");
+    std::vector<uint32_t> registers;
+    for (const Operand& r : words) registers.push_back(BM_TRY(b.in(r, Type::kB32)));
+    left = b.add_left_list(registers);
+  } else {
+    left = BM_TRY(b.in(1, Type::kB64));
+  }
+  const uint32_t right = BM_TRY(b.in(2, Type::kB64));
   const uint32_t scale = BM_TRY(b.in(3, Type::kPred));
   const uint32_t number = b.add_list(places);
   Inst& in = b.emit(&issue, {left, right, scale});

@@ -3,9 +3,6 @@
 // comes after.
 
 #include <array>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,6 +10,7 @@
 #include "drivers/amd/device.h"
 #include "tests/sim/amd/engine/interpreter.h"
 #include "tests/unit/amd_am/rig.h"
+#include "tests/unit/amd_faults/kernels.h"
 #include "tests/unit/planted/bench.h"
 
 namespace bm::amd {
@@ -39,35 +37,10 @@ class CardBench final : public planted::Bench {
     return runtime::make_device(std::move(made), fmt::format("AMD:{}", index), "LLVM");
   }
   hal::CodeObject any_code() override { return code("numbers"); }
-  hal::CodeObject code(std::string_view kernel) const {
-    std::ifstream file("tests/unit/amd_faults/data/" + chip_ + ".o", std::ios::binary);
-    const std::string text((std::istreambuf_iterator<char>(file)), {});
-    const auto bytes = std::as_bytes(std::span(text));
-    hal::CodeObject made;
-    made.entry = kernel;
-    made.arch = chip_;
-    made.image.assign(bytes.begin(), bytes.end());
-    made.num_buffers = 1;
-    made.block = {.x = 32};
-    return made;
-  }
+  hal::CodeObject code(std::string_view name) const { return faults::kernel(chip_, name); }
   using planted::Bench::launch;
   Status launch(std::string_view kernel, uint64_t at) { return launch(code(kernel), at); }
-  Status works() override {
-    constexpr uint64_t kBytes = 32 * 8;
-    hal::Buffer* const video = BM_TRY(allocate(kBytes));
-    hal::Buffer* const seen = BM_TRY(allocate(kBytes, true));
-    BM_TRY(launch("numbers", hal::raw(video->va())));
-    BM_TRY(copy(hal::QueueKind::kCopy, hal::raw(seen->va()), hal::raw(video->va()), kBytes));
-    BM_TRY(launch("step", hal::raw(seen->va())));
-    for (uint64_t i = 0; i < 32; ++i) {
-      uint64_t number = 0;
-      std::memcpy(&number, seen->host() + i * 8, 8);
-      if (number != (i == 0 ? 7 * 3 + 1 : i * 8 + 7))
-        return fail(Code::kInternal, "number {} is {}", i, number);
-    }
-    return {};
-  }
+  Status works() override { return faults::kernels_and_copies_work(*this); }
 
  private:
   const std::string chip_;

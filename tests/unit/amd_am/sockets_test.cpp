@@ -9,10 +9,12 @@
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "drivers/amd/device.h"
+#include "drivers/amd/pm4/packets.h"
 #include "drivers/transport/pci_open.h"
 #include "tests/sim/pci/remote.h"
 #include "tests/sim/pci/vfio_user.h"
@@ -96,6 +98,84 @@ TEST(AmSockets, RemotePciOfAnEarlierGeneration) {
 TEST(AmSockets, VfioUser) { boot_twice<sim::VfioUserServer>("gfx1201", "vfio-user"); }
 TEST(AmSockets, VfioUserOfAnEarlierGeneration) {
   boot_twice<sim::VfioUserServer>("gfx1102", "vfio-user");
+}
+
+/// A waiter sleeps on the transport's interrupt, and the end of a packet wakes it.
+void wakes_a_sleeper(AmGpu& gpu, uint32_t& sleeps) {
+  constexpr uint64_t kDone = 2048;
+  const auto ring = gpu.allocate({.size = 4096, .domain = MemoryDomain::kSystemUncached});
+  ASSERT_TRUE(ring) << ring.error().message;
+  ring.value()->view.fill(0, 4096, std::byte{0});
+  std::vector<uint32_t> words;
+  pm4::Writer writer(words, gpu.facts().chip->caches);
+  writer.put(pm4::ReleaseMem{.caches = pm4::cache_actions(gpu.facts().chip->caches).release,
+                             .interrupts = true,
+                             .address = ring.value()->va + kDone,
+                             .value = 1});
+  ring.value()->view.copy_in(0, words);
+  const auto queue = gpu.create_queue({.type = QueueType::kPm4, .ring = ring->get()});
+  ASSERT_TRUE(queue) << queue.error().message;
+  // What the boot has raised is not what is waited for.
+  while (*gpu.wait_event(0)) {}
+  (*queue)->write_pointer.store_release<uint64_t>(0, words.size());
+  (*queue)->doorbell.ring(words.size());
+  // Bounded sleeps one after another: an interrupt that never comes ends them, too.
+  constexpr uint32_t kMost = 2000;
+  for (sleeps = 0; sleeps < kMost; ++sleeps) {
+    const auto woken = gpu.wait_event(1000);
+    ASSERT_TRUE(woken) << woken.error().message;
+    if (*woken) break;
+  }
+  EXPECT_LT(sleeps, kMost) << "no interrupt came";
+  EXPECT_EQ(ring.value()->view.load_acquire<uint64_t>(kDone), 1u);
+}
+
+class AmInterrupts : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(AmInterrupts, TheEndOfAPacketWakesWhoWaits) {
+  CardRig rig({.chip = GetParam()});
+  for (const bool is_warm : {false, true}) {
+    const auto gpu = rig.open();
+    ASSERT_TRUE(gpu) << gpu.error().message;
+    EXPECT_EQ((*gpu)->was_warm(), is_warm);
+    uint32_t sleeps = 0;
+    wakes_a_sleeper(**gpu, sleeps);
+  }
+  EXPECT_EQ(rig.violations(), "");
+}
+
+TEST_P(AmInterrupts, OverVfioUserByADescriptor) {
+  CardRig rig({.chip = GetParam()});
+  Served<sim::VfioUserServer> served(rig, "vfio-user");
+  const auto gpu = served.open(rig);
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  uint32_t sleeps = 0;
+  wakes_a_sleeper(**gpu, sleeps);
+}
+
+INSTANTIATE_TEST_SUITE_P(Chips, AmInterrupts, ::testing::Values("gfx1100", "gfx1101", "gfx1201"),
+                         [](const auto& chip) { return std::string(chip.param); });
+
+// The protocol has no reset of the bus, and the boot loader goes on where it was left.
+TEST(AmSockets, ABootLoaderThatWasLeftHalfWayStartsAnew) {
+  CardRig rig({.chip = "gfx1200"});
+  const auto stopped = [&] {
+    // In the middle of the PSP's system, wherever that is.
+    for (uint64_t access = 5000; access < 6000; access += 5) {
+      rig.card->options().fault = sim::amd::BusFault::kUnplug;
+      rig.card->options().fault_access = rig.card->accesses() + access;
+      const auto gpu = rig.open();
+      rig.card->options().fault = sim::amd::BusFault::kNone;
+      rig.card->plug_in();
+      if (gpu) return false;
+      if (gpu.error().message.find("stage 'PSP system'") != std::string::npos) return true;
+    }
+    return false;
+  }();
+  ASSERT_TRUE(stopped);
+  Served<sim::VfioUserServer> served(rig, "vfio-user");
+  const auto gpu = served.open(rig);
+  EXPECT_TRUE(gpu) << gpu.error().message;
 }
 
 // The model's engines want the memory of its client by descriptor; callers copy instead.

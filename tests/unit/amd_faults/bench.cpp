@@ -1,12 +1,8 @@
 #include "tests/unit/amd_faults/bench.h"
 
-#include <cstring>
-#include <fstream>
-#include <iterator>
-#include <span>
-
 #include "drivers/amd/kfd/gpu.h"
 #include "tests/sim/amd/engine/interpreter.h"
+#include "tests/unit/amd_faults/kernels.h"
 
 namespace bm::amd::faults {
 namespace {
@@ -41,34 +37,10 @@ void Bench::start_again() {
   system_ = system_->next_process();
 }
 
-hal::CodeObject Bench::code(std::string_view kernel) const {
-  const std::string chip = system_->machine().options.chip;
-  std::ifstream file("tests/unit/amd_faults/data/" + chip + ".o", std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  const auto bytes = std::as_bytes(std::span(text));
-  hal::CodeObject code;
-  code.entry = kernel;
-  code.arch = chip;
-  code.image.assign(bytes.begin(), bytes.end());
-  code.num_buffers = 1;
-  code.block = {.x = 32};
-  return code;
+hal::CodeObject Bench::code(std::string_view name) const {
+  return kernel(system_->machine().options.chip, name);
 }
 
-Status Bench::works() {
-  constexpr uint64_t kBytes = 32 * 8;
-  hal::Buffer* const video = BM_TRY(allocate(kBytes));
-  hal::Buffer* const seen = BM_TRY(allocate(kBytes, true));
-  BM_TRY(launch("numbers", hal::raw(video->va())));
-  BM_TRY(copy(hal::QueueKind::kCopy, hal::raw(seen->va()), hal::raw(video->va()), kBytes));
-  BM_TRY(launch("step", hal::raw(seen->va())));
-  for (uint64_t i = 0; i < 32; ++i) {
-    uint64_t number = 0;
-    std::memcpy(&number, seen->host() + i * 8, 8);
-    const uint64_t wanted = i == 0 ? 7 * 3 + 1 : i * 8 + 7;
-    if (number != wanted) return fail(Code::kInternal, "number {} is {}", i, number);
-  }
-  return {};
-}
+Status Bench::works() { return kernels_and_copies_work(*this); }
 
 }  // namespace bm::amd::faults

@@ -7,11 +7,12 @@
 #include <utility>
 
 #include "drivers/amd/device.h"
-#include "drivers/cpu/device.h"
+#include "drivers/hcq/device.h"
 #include "drivers/hcq/shadow_device.h"
 #include "runtime/base/env.h"
 #include "tests/sim/amd/engine/interpreter.h"
 #include "tests/unit/amd_am/usb_rig.h"
+#include "tests/unit/amd_tensor/driver_rows.h"
 
 namespace bm::hal {
 namespace {
@@ -31,11 +32,10 @@ Rig& card(uint32_t chip) {
 
 Result<uint32_t> count(std::string_view) { return kCards; }
 
-Result<std::unique_ptr<Device>> open(std::string_view, uint32_t index, std::string_view arch) {
+OpenedDevice open(std::string_view, uint32_t index, std::string_view arch) {
   if (index >= kCards) return fail(Code::kNotFound, "no card {}", index);
   const uint32_t chip = index % kChips.size();
-  if (!arch.empty() && arch != kChips[chip])
-    return fail(Code::kInvalidArgument, "{} was asked for, this GPU is {}", arch, kChips[chip]);
+  BM_TRY(hcq::check_arch(arch, kChips[chip]));
   const amd::DeviceOptions options{.packets = amd::PacketMode::kPm4,
                                    .cumode = settings().amd_cumode};
   if (index < kChips.size())
@@ -46,18 +46,8 @@ Result<std::unique_ptr<Device>> open(std::string_view, uint32_t index, std::stri
 }
 
 constexpr DriverInfo kDrivers[] = {
-    {.name = "CPU",
-     .interfaces = "",
-     .renderers = "LLVM CLANG",
-     .help = "",
-     .count = cpu::count_devices,
-     .open = cpu::open_device},
-    {.name = "AMD",
-     .interfaces = "PCI",
-     .renderers = "LLVM HIP",
-     .help = "",
-     .count = count,
-     .open = open},
+    kCpuRow,
+    amd_row("PCI", count, open),
 };
 
 }  // namespace

@@ -7,11 +7,12 @@
 
 #include "drivers/amd/device.h"
 #include "drivers/amd/kfd/gpu.h"
-#include "drivers/cpu/device.h"
+#include "drivers/hcq/device.h"
 #include "drivers/ref/device.h"
 #include "runtime/base/env.h"
 #include "tests/sim/amd/kfd/fake_kfd.h"
 #include "tests/sim/amd/engine/interpreter.h"
+#include "tests/unit/amd_tensor/driver_rows.h"
 
 namespace bm::hal {
 namespace {
@@ -38,30 +39,19 @@ sim::amd::FakeKfd& machine(uint32_t index) {
 
 Result<uint32_t> count(std::string_view) { return static_cast<uint32_t>(kMachines.size()); }
 
-Result<std::unique_ptr<Device>> open(std::string_view, uint32_t index, std::string_view arch) {
+OpenedDevice open(std::string_view, uint32_t index, std::string_view arch) {
   if (index >= kMachines.size()) return fail(Code::kNotFound, "no machine {}", index);
   const Machine& m = kMachines[index];
   ::setenv("SIM_MACHINE", "AMD", 1);  // as sim-amd tells those it starts
-  if (!arch.empty() && arch != m.chip)
-    return fail(Code::kInvalidArgument, "{} was asked for, this GPU is {}", arch, m.chip);
+  BM_TRY(hcq::check_arch(arch, m.chip));
   auto kernel = BM_TRY(amd::kfd::open_gpu(machine(index), {}));
   return amd::make_device(std::move(kernel),
                           {.packets = m.packets, .cumode = settings().amd_cumode});
 }
 
 constexpr DriverInfo kDrivers[] = {
-    {.name = "CPU",
-     .interfaces = "",
-     .renderers = "LLVM CLANG",
-     .help = "",
-     .count = cpu::count_devices,
-     .open = cpu::open_device},
-    {.name = "AMD",
-     .interfaces = "KFD",
-     .renderers = "LLVM HIP",
-     .help = "",
-     .count = count,
-     .open = open},
+    kCpuRow,
+    amd_row("KFD", count, open),
     {.name = "REF",
      .interfaces = "",
      .renderers = "",

@@ -1,5 +1,9 @@
 // `bellmetal gpu top`: a row a card from the kernel's files, and nothing written anywhere.
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -131,6 +135,31 @@ TEST(GpuTop, ACardThatIsNamedIsAskedWhileNobodyHasIt) {
   EXPECT_EQ(bench.rig.violations(), "");
   EXPECT_EQ(test::run_command({"gpu", "top", "--pci", "remote:/nowhere/card.sock"}).exit,
             kUnavailable);
+}
+
+// What a named card's owner is: the lock says, and the card is not touched.
+TEST(GpuTop, ACardThatIsNamedAndOwnedSaysByWhom) {
+  class Owned final : public FakeMachine {
+   public:
+    int create(const std::string& path, int flags, mode_t mode) override {
+      if (!path.starts_with("/run/lock/")) return FakeMachine::create(path, flags, mode);
+      const int fd = ::memfd_create("lock", MFD_CLOEXEC);
+      const std::string note = "4242 1700000000 bellmetal\n";
+      EXPECT_EQ(::pwrite(fd, note.data(), note.size(), 0), static_cast<ssize_t>(note.size()));
+      return fd;
+    }
+    int flock(int, int) override { return -EWOULDBLOCK; }
+  };
+  Owned machine;
+  machine.add({.vendor = 0x1002, .device = 0x744c, .driver = "vfio-pci"});
+  machine.add_process(4242, "bellmetal", "/dev/null");
+  const auto row =
+      read_selected_card(machine, {.selector = "0000:03:00.0", .firmware_folders = {}});
+  ASSERT_TRUE(row) << row.error().message;
+  EXPECT_EQ(row->address, "0000:03:00.0");
+  EXPECT_NE(row->note.find("held by pid 4242 (bellmetal)"), std::string::npos) << row->note;
+  EXPECT_FALSE(row->power_w);
+  EXPECT_TRUE(machine.writes.empty());
 }
 
 TEST(GpuTop, TheScreenFitsTheTerminal) {

@@ -79,6 +79,20 @@ TEST(Explain, ListsTheKernelsOfAModelAndShowsTheChosenOnes) {
     EXPECT_NE(k["ir"].get<std::string>(), "");
 }
 
+/// Norms, queries with keys and values, two for places and two for attention, the matrix behind it,
+/// and three of the feed-forward: what stands outside of the layers is 4 launches.
+TEST(Explain, ALayerTakesFewLaunchesForAToken) {
+  constexpr int kLayers = 4, kMost = 12, kOutside = 4;
+  for (const char* device : {"NULL:PTX::sm_90", "NULL:LLVM::gfx1100"}) {
+    int launches = 0;
+    for (const auto& k :
+         kernels({"models/bundled/licence.gguf", "--device", device, "--no-measure"}))
+      if (k["part"].get<std::string>().starts_with("decode step"))
+        launches += k["launches"].get<int>();
+    EXPECT_LE(launches, kLayers * kMost + kOutside) << device;
+  }
+}
+
 /// What the table of a card that is not here is made of; machine code where there is a toolchain.
 void check_card(const nlohmann::json& k, const char* instruction) {
   ASSERT_EQ(k["launches"], 1);

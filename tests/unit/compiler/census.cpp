@@ -14,8 +14,8 @@ namespace bm::test {
 namespace {
 
 using compiler::AxisPlan;
+using compiler::PackedGemmPlan;
 using compiler::PanelCopy;
-using compiler::PanelPlan;
 using compiler::PanelProduct;
 using compiler::Program;
 using compiler::Schedule;
@@ -40,7 +40,7 @@ struct Kernel {
         if (stmt.kind == compiler::StmtKind::kPrefetch) return true;
     return false;
   }
-  const PanelPlan* panels() const {
+  const PackedGemmPlan* panels() const {
     return s.panels() && !s.panels()->is_skinny ? s.panels() : nullptr;
   }
   bool has_product(bool (*is)(const PanelProduct&)) const {
@@ -49,7 +49,7 @@ struct Kernel {
   bool copies(PanelCopy copy) const {
     if (!panels()) return false;
     for (const PanelProduct& product : panels()->products)
-      if (!product.reads_right && product.right_copy == copy) return true;
+      if (!product.reads_b_in_place && product.right_copy == copy) return true;
     return false;
   }
   uint32_t scan_lanes(bool is_along) const {
@@ -100,7 +100,7 @@ constexpr std::array kRows = {
           return std::any_of(k.s.reduces.begin(), k.s.reduces.end(),
                              [](const auto& r) { return r.second.unroll > 1; });
         }},
-    Row{"row cache", Needs::kCpu, [](const Kernel& k) { return !k.s.stages.empty(); }},
+    Row{"row cache", Needs::kCpu, [](const Kernel& k) { return !k.s.row_caches.empty(); }},
     Row{"several loops in the grid", Needs::kCpu,
         [](const Kernel& k) { return k.is_plain() && k.s.grid_loops > 1; }},
     Row{"several iterations per block", Needs::kCpu,
@@ -121,7 +121,7 @@ constexpr std::array kRows = {
         [](const Kernel& k) {
           return k.s.scan && k.scan_lanes(true) == 1 && k.scan_lanes(false) == 1;
         }},
-    Row{"top-k", Needs::kCpu, [](const Kernel& k) { return k.s.least != nullptr; }},
+    Row{"top-k", Needs::kCpu, [](const Kernel& k) { return k.s.top_k != nullptr; }},
     Row{"int8 dot products", Needs::kCpu, [](const Kernel& k) { return !k.s.dots.empty(); }},
     Row{"int8 dot products, a tile of vectors", Needs::kCpu,
         [](const Kernel& k) { return !k.s.dots.empty() && k.s.loops.back().jam > 1; }},
@@ -191,13 +191,13 @@ constexpr std::array kRows = {
         }},
     Row{"packed GEMM, packed on the fly", Needs::kCpu,
         [](const Kernel& k) {
-          return k.has_product([](const PanelProduct& p) { return p.copies_along; });
+          return k.has_product([](const PanelProduct& p) { return p.packs_b_on_the_fly; });
         }},
     Row{"packed GEMM, A in place", Needs::kCpu,
-        [](const Kernel& k) { return k.panels() && k.panels()->reads_left; }},
+        [](const Kernel& k) { return k.panels() && k.panels()->reads_a_in_place; }},
     Row{"packed GEMM, B in place", Needs::kCpu,
         [](const Kernel& k) {
-          return k.has_product([](const PanelProduct& p) { return p.reads_right; });
+          return k.has_product([](const PanelProduct& p) { return p.reads_b_in_place; });
         }},
     Row{"packed GEMM, packed in vectors", Needs::kCpu,
         [](const Kernel& k) { return k.copies(PanelCopy::kVectors); }},

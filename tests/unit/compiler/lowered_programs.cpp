@@ -164,7 +164,7 @@ class Printer {
       Knobs knobs;
       if (random() % 4 == 0) knobs.values["transposed"] = 1;
       for (uint64_t steps = 1 + random() % 3; steps-- > 0;) {
-        const auto next = compiler::neighbours(kernel, target, knobs, arch.units);
+        const auto next = compiler::tuning_candidates(kernel, target, knobs, arch.units);
         if (!next.empty()) knobs = next[random() % next.size()];
       }
       if (!knobs.values.empty()) print(name, kernel, arch, target, knobs);

@@ -146,7 +146,7 @@ void Pattern::least() {
   const DType t = any_of({DType::kI32, DType::kI64, DType::kI8});
   const Node* x = g().cast(load_dense(t, with({row}, {outer}), is_wide), DType::kI64);
   if (chance(50)) x = g().binary(Op::kOr, g().binary(Op::kShl, x, g().index(32)), row.range);
-  const Node* found = g().least(x, row.range, number.range);
+  const Node* found = g().top_k(x, row.range, number.range);
   store(chance(50) ? found : g().binary(Op::kAnd, found, g().index(0xffff)), DType::kI64);
 }
 

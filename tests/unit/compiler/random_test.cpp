@@ -79,7 +79,7 @@ compiler::Knobs any_schedule(const ir::KernelIr& kernel, const hal::Arch& arch, 
   // Few kernels are made for it, and one of many choices would rarely ask for it.
   if (random() % 2) knobs.values["transposed"] = 1;
   for (uint64_t steps = 1 + random() % 4; steps-- > 0;) {
-    const auto next = compiler::neighbours(kernel, compiler::target_info(arch), knobs);
+    const auto next = compiler::tuning_candidates(kernel, compiler::target_info(arch), knobs);
     if (!next.empty()) knobs = next[random() % next.size()];
   }
   return knobs;

@@ -59,6 +59,21 @@ TEST(Rom, ANotebooksImageEndsIt) {
   }
 }
 
+// Nobody says which image is the last one, and behind it lies what flash was erased to.
+TEST(Rom, ErasedFlashBehindFwsecEndsIt) {
+  RomFile file;
+  file.build();
+  set<uint8_t>(file.bytes, file.images[3] + 0x39, uint8_t{0});
+  set<uint8_t>(file.bytes, file.images[3] + 0x4a, uint8_t{0});
+  file.bytes.resize(0x2200);
+  EXPECT_FALSE(parse_rom(image_of(file.bytes))) << "more may follow where nobody has looked";
+  file.bytes.resize(0x4000, 0xff);
+  const auto rom = parse_rom(image_of(file.bytes));
+  ASSERT_TRUE(rom) << rom.error().message;
+  EXPECT_EQ(rom->images.size(), 4u);
+  EXPECT_TRUE(find_fwsec(*rom));
+}
+
 TEST(Rom, EveryByteThatIsMissingIsMissed) {
   for (const int ifr : {0, 3}) {
     RomFile file{.ifr_version = ifr};
@@ -103,6 +118,17 @@ TEST(Rom, HeadersThatLeadNowhereAreRefused) {
           "ROM directory", 3);
 }
 
+TEST(Bit, OneWhoseSumIsWrongIsTakenWhereThereIsNoOther) {
+  RomFile file;
+  file.build();
+  set<uint8_t>(file.bytes, file.bit + 11, static_cast<uint8_t>(file.bytes[file.bit + 11] + 1));
+  const auto rom = parse_rom(image_of(file.bytes));
+  ASSERT_TRUE(rom);
+  const auto bit = find_bit(*rom);
+  ASSERT_TRUE(bit) << bit.error().message;
+  EXPECT_EQ(bit->tokens.size(), 3u);
+}
+
 TEST(Bit, TokensAndVersion) {
   for (const uint8_t token_bytes : {uint8_t{6}, uint8_t{8}}) {
     RomFile file{.token_bytes = token_bytes};
@@ -124,7 +150,7 @@ TEST(Bit, TokensAndVersion) {
   }
   RomFile file;
   file.build();
-  set<uint8_t>(file.bytes, file.bit + 7, 9);
+  set<uint8_t>(file.bytes, file.bit + 2, uint8_t{'X'});
   expect_error(file, Code::kCorrupt, "no BIT");
   file.build();
   set<uint8_t>(file.bytes, file.bit + 9, 5);

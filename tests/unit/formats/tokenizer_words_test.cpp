@@ -4,26 +4,17 @@
 
 #include "models/tokenizer.h"
 #include "tests/unit/formats/test_support.h"
+#include "tests/unit/formats/open_tokenizer.h"
 #include "tests/unit/formats/vocab_builder.h"
 
 namespace bm::models {
 namespace {
 
 using test::GgufBuilder;
+using test::open;
 using test::TestToken;
 using test::tokenizer_file;
 using Ids = std::vector<int32_t>;
-
-std::unique_ptr<Tokenizer> open(const GgufBuilder& builder) {
-  const auto bytes = builder.build();
-  const GgufFile file = GgufFile::from_bytes(bytes).value();
-  auto tokenizer = Tokenizer::from_gguf(file);
-  if (!tokenizer) {
-    ADD_FAILURE() << tokenizer.error().message;
-    return nullptr;
-  }
-  return std::move(*tokenizer);
-}
 
 /// [PAD] [UNK] [CLS] [SEP], then words ("▁…") and what continues them, as GGUF files spell them.
 GgufBuilder bert_file() {

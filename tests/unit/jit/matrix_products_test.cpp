@@ -1,5 +1,6 @@
 // Products of matrices and how many kernels they become: one each, so that each has the matrix
 // instructions; products with a vector stay together.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -91,16 +92,20 @@ TEST(MatrixProducts, OfOneVectorStayTogether) {
   EXPECT_EQ(kernels_of(gated_ffn(4)).size(), 1u);
 }
 
-/// Whether the last kernel is a GEMM by matrix instructions on every GPU of the list.
-void expect_matrix_instructions(const Kernels& kernels, bool is_expected) {
+/// Whether the kernel is a GEMM by matrix instructions on every GPU of the list.
+void expect_matrix_instructions(const ir::KernelIr& kernel, bool is_expected) {
   for (const auto& [vendor, name] :
        {std::pair{hal::Vendor::kNv, "sm_80"}, std::pair{hal::Vendor::kNv, "sm_90"},
         std::pair{hal::Vendor::kAmd, "gfx1100"}}) {
     const hal::Arch arch = gpu_arch(vendor, name);
-    const auto schedule =
-        compiler::make_schedule(kernels.back(), compiler::target_info(arch), arch.units);
-    EXPECT_EQ(schedule.matrix() != nullptr || schedule.implicit() != nullptr, is_expected) << name;
+    const auto schedule = compiler::make_schedule(kernel, compiler::target_info(arch), arch.units);
+    EXPECT_EQ(schedule.matrix() != nullptr || schedule.implicit() != nullptr, is_expected)
+        << name << ir::to_string(kernel);
   }
+}
+/// The same of the last kernel.
+void expect_matrix_instructions(const Kernels& kernels, bool is_expected) {
+  expect_matrix_instructions(kernels.back(), is_expected);
 }
 
 /// float16 and bfloat16 weights with float32 activations, as files of models have them.
@@ -178,6 +183,50 @@ TEST(MatrixProducts, ConvolutionsToo) {
   const Tensor x = operand({1, 16, 32, 32}), a = operand({16, 16, 3, 3}),
                b = operand({16, 16, 3, 3});
   EXPECT_EQ(kernels_of(x.conv(a) + x.conv(b)).size(), 2u);
+}
+
+/// A block of a language model whose activations are float32: every product with weights of more
+/// than a vector, also behind residuals and products of other layers.
+TEST(MatrixProducts, OfBlocksOfModelsHaveTheMatrixInstructions) {
+  const Tensor x = operand({128, 256}, DType::kF32), scale = operand({256}, DType::kF32);
+  const auto weight = [](int64_t rows, int64_t columns) { return operand({rows, columns}); };
+  const Tensor h = x + (x.linear(weight(256, 256)) * scale).linear(weight(256, 256));
+  const Tensor n = h.rms_norm({}, 1e-5) * scale;
+  const Tensor ffn = n.linear(weight(768, 256)).silu() * n.linear(weight(768, 256));
+  const Kernels kernels = kernels_of(h + ffn.linear(weight(256, 768)));
+  size_t products = 0;
+  for (const ir::KernelIr& kernel : kernels) {
+    const bool has_weights = std::ranges::any_of(kernel.params, [](const ir::Param& p) {
+      return p.dtype == DType::kF16 && p.is_read && p.elements >= 256 * 256 &&
+             p.elements != 128 * 768;
+    });
+    if (!has_weights) continue;
+    ++products;
+    expect_matrix_instructions(kernel, true);
+  }
+  EXPECT_EQ(products, 5u);
+}
+
+/// Zeros around the image are made on the way to shared memory: no padded copy, no float32.
+TEST(MatrixProducts, PaddedConvolutionsHaveTheMatrixInstructions) {
+  const Tensor x = operand({2, 64, 28, 28}), w = operand({64, 64, 3, 3});
+  const Kernels kernels = kernels_of(x.conv(w, {}, {1}, {1}));
+  ASSERT_EQ(kernels.size(), 1u);
+  expect_matrix_instructions(kernels, true);
+  const Kernels two = kernels_of(x.conv(w, {}, {1}, {1}).relu().conv(w, {}, {1}, {1}));
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(two.front().params.front().dtype, DType::kF16);
+  expect_matrix_instructions(two, true);
+}
+
+TEST(MatrixProducts, OfFloat32WithALongSumAreDividedToo) {
+  const Kernels kernels =
+      kernels_of(operand({128, 65536}, DType::kF32).matmul(operand({65536, 128}, DType::kF32)));
+  ASSERT_EQ(kernels.size(), 2u) << "products of parts, their sum";
+  const hal::Arch arch = gpu_arch(hal::Vendor::kNv, "sm_80");
+  const auto schedule =
+      compiler::make_schedule(kernels.front(), compiler::target_info(arch), arch.units);
+  EXPECT_EQ(compiler::strategy_of(schedule).name, "gemm.simt");
 }
 
 TEST(MatrixProducts, SumsThatOnlyScaleAreNone) {

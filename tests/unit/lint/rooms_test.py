@@ -11,7 +11,8 @@ import rooms  # noqa: E402
 ROOMS = "".join(f"| `{name}` | | |\n" for name in ("drivers/nv", *rooms.PRODUCT))
 FILES = {
     "docs/architecture.md": "## Rooms\n\n| folder | library | what |\n| --- | --- | --- |\n" + ROOMS + "\n## Next\n",
-    "README.md": "## What works where\n\n| device | state |\n| --- | --- |\n| a GPU | `DEV=NV`: works |\n",
+    "README.md": "## What works where\n\n| device | state |\n| --- | --- |\n| a GPU | `DEV=NV`: works |\n"
+                 "## Documents\n\n" + "".join(f"[a](docs/{page}.md) " for page in ("architecture", "compiling", "verification")),
     "docs/compiling.md": "## Schedules\n\n| row | folder |\n| --- | --- |\n| `gemm.simt` | `gemm_gpu` | \n",
     "docs/verification.md": "## Who verified what\n\n| claim | by |\n| --- | --- |\n| `CPU` | |\n| `NVK+NV` | |\n"
                             "| `TU10x`, `gfx90` | |\n| `amdgpu/gc_11` | |\n",
@@ -68,6 +69,10 @@ class Rooms(unittest.TestCase):
         self.assertEqual(differences({"README.md": text}), [])
         self.assertEqual(differences({"README.md": text + "[c](gone.md) [d](docs/compiling.md#gone)\n"}),
                          ["README.md: gone.md does not exist", "README.md: docs/compiling.md has no heading #gone"])
+
+    def test_page_that_nobody_links_to(self):
+        self.assertEqual(differences({"docs/lost.md": "See [itself](#lost), [lost](lost.md).\n# Lost\n"}),
+                         ["docs/lost.md: no page links to it"])
 
     def test_what_nobody_says_was_verified(self):
         for name, more in (("drivers/builtin.cpp", '{.name = "NV",\n .interfaces = "RMX"'),

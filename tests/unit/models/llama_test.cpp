@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "models/gguf.h"
+#include "models/llama_encoder.h"
 #include "models/llama_session.h"
 #include "models/tokenizer.h"
 #include "runtime/allocator.h"
@@ -202,7 +203,8 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
   if (!has_torch()) GTEST_SKIP() << kPython << " with torch is not installed";
   const test::TempFolder folder;
   std::vector<std::string> options;
-  for (const Architecture& row : architectures()) options.push_back(row.name);
+  for (const Architecture& row : architectures())
+    if (!row.has(kNoLogits)) options.push_back(row.name);
   for (const char* more :
        {"falcon --tensor attn_norm_2", "stablelm --tensor headqknorm",
         "stablelm --without ffn_norm", "command-r --tensor headqknorm",
@@ -212,7 +214,11 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
         "rope.scaling.original_context_length=32",
         "phi3 --tensor rope_long --tensor rope_short --key rope.scaling.type=longrope --key "
         "rope.scaling.original_context_length=512 --key rope.scaling.attn_factor=1.19",
-        "llama --tensor moe", "baichuan --layers 40", "glm4moe --tensor nextn",
+        "llama --tensor moe", "baichuan --layers 40", "qwen3moe --tensor gateup",
+        "exaone4 --layers 5 --key attention.sliding_window=5",
+        "mistral3 --key rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
+        "rope.scaling.original_context_length=32 --key rope.scaling.yarn_log_multiplier=1.0",
+        "glm4moe --tensor nextn",
         "llama4 --key attention.sliding_window=4 --key attention.temperature_length=3",
         "deepseek2 --tensor split --tensor plainq --tensor probsbias --key expert_gating_func=2 "
         "--key expert_weights_norm=true --key expert_group_count=3 --key "
@@ -227,10 +233,61 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
                                     folder.file(""), fmt::join(tokens, ","));
   for (const std::string& option : options) command += fmt::format(" '{}'", option);
   ASSERT_EQ(std::system(command.c_str()), 0) << command;
-  for (size_t i = 0; i < options.size(); ++i)
-    expect_logits(load(folder.file(fmt::format("{}.gguf", i)), "CPU"), tokens,
-                  read_floats(folder.file(fmt::format("{}.f32", i)), tokens.size() * kVocabulary),
-                  options[i]);
+  for (size_t i = 0; i < options.size(); ++i) {
+    const std::string path = folder.file(fmt::format("{}.gguf", i));
+    const auto model = load(path, "CPU");
+    const std::vector<float> want =
+        read_floats(folder.file(fmt::format("{}.f32", i)), tokens.size() * kVocabulary);
+    expect_logits(model, tokens, want, options[i]);
+    // Other caches than keys and values are divided too.
+    if (model->config().recurrent.kernel > 0 || model->config().latent.rank > 0)
+      expect_logits(load(path, "CPU:1,CPU:2"), tokens, want, options[i] + " on two devices");
+  }
+}
+
+/// Hidden states instead of logits; texts of several lengths by one encoder.
+TEST(Llama, EveryEncoderEqualsTheReference) {
+  if (!has_torch()) GTEST_SKIP() << kPython << " with torch is not installed";
+  const test::TempFolder folder;
+  std::vector<std::string> options;
+  for (const Architecture& row : architectures())
+    if (row.has(kNoLogits)) options.push_back(row.name);
+  for (const char* more :
+       {"jina-bert-v2 --tensor attn_norm_2 --tensor wholeqknorm", "jina-bert-v2 --tensor fusedup",
+        "jina-bert-v2 --tensor plainup", "bert --layers 1", "qwen3 --key attention.causal=false",
+        "modern-bert --key hidden_activation=silu"})
+    options.emplace_back(more);
+  constexpr size_t kWidth = 96;  // of random_transformer.py
+  const std::vector<int32_t> tokens = sample_tokens(64);
+  std::string command = fmt::format("{} tests/oracle/architecture_references.py {} {}", kPython,
+                                    folder.file(""), fmt::join(tokens, ","));
+  for (const std::string& option : options) command += fmt::format(" '{}'", option);
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  for (size_t i = 0; i < options.size(); ++i) {
+    const std::string path = folder.file(fmt::format("{}.gguf", i));
+    const auto want = read_floats(folder.file(fmt::format("{}.f32", i)), tokens.size() * kWidth);
+    for (const char* device : {"CPU", "CPU:1,CPU:2"}) {
+      // One block cannot be divided.
+      if (options[i].ends_with("--layers 1") && device != std::string_view("CPU")) continue;
+      const std::string what = fmt::format("{} on {}", options[i], device);
+      const auto model = load(path, device);
+      auto encoder = LlamaEncoder::create(model);
+      ASSERT_TRUE(encoder) << what;
+      ASSERT_TRUE((*encoder)->encode(std::span(tokens).first(5)));
+      // Tokens behind change what those before become: nothing here is causal.
+      EXPECT_GT(distance((*encoder)->hidden(), std::span(want).first(5 * kWidth)), 1e-3);
+      const Status done = (*encoder)->encode(tokens);
+      ASSERT_TRUE(done) << what << ": " << done.error().message;
+      EXPECT_LT(distance((*encoder)->hidden(), want), 1e-4) << what;
+      LlamaSession session(model);
+      EXPECT_FALSE(session.feed(tokens)) << what;
+    }
+    const auto stage =
+        Llama::load(open(path), {.device = "CPU", .stages = 2, .context = 0, .progress = {}});
+    ASSERT_FALSE(stage) << options[i];
+    EXPECT_EQ(stage.error().code, Code::kUnsupported);
+    EXPECT_NE(stage.error().message.find("this model makes embeddings"), std::string::npos);
+  }
 }
 
 TEST(Llama, BothRenderersAndTheReferenceDeviceAgree) {

@@ -110,8 +110,6 @@ TEST_P(LlamaRefusesKeys, ByName) {
 INSTANTIATE_TEST_SUITE_P(
     Keys, LlamaRefusesKeys,
     ::testing::Values(
-        Key{"not_causal", [](GgufBuilder& b) { b.boolean("llama.attention.causal", false); },
-            "llama.attention.causal"},
         Key{"attention_factor",
             [](GgufBuilder& b) { b.f32("llama.rope.scaling.attn_factor", -1.19F); },
             "llama.rope.scaling.attn_factor"},

@@ -45,5 +45,15 @@ TEST(NvCards, WhatIsInTheWayIsSaidOfEachCard) {
   EXPECT_NE(text.find("BM_PCI=sysfs:0000:81:00.0"), text.npos) << text;
 }
 
+// A server of a whole machine has the card's sound as well, and counts what it is asked for.
+TEST(NvCards, BehindASocketOnlyDisplayControllersCount) {
+  test::FakeMachine machine;
+  const auto cards = find_cards(machine, kCardVendor, "remote:/run/card.sock#1");
+  ASSERT_TRUE(cards) << cards.error().message;
+  ASSERT_EQ(cards->size(), 1u);
+  EXPECT_EQ((*cards)[0].vendor, 0x10de);
+  EXPECT_EQ((*cards)[0].base_class, 0x03);
+}
+
 }  // namespace
 }  // namespace bm::nv

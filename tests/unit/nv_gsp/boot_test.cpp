@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "tests/unit/nv_gsp/card_rig.h"
+#include "tests/unit/nv_gsp/faulty_function.h"
 
 namespace bm::nv::gsp::test {
 namespace {
@@ -116,96 +117,21 @@ TEST(GspBootFaults, ACardThatIsPulledOutIsSaidToBeGone) {
   EXPECT_EQ(card.error().code, Code::kDeviceLost) << card.error().message;
 }
 
-enum class Fault { kOnes, kWrong, kDropped, kTransport };
-
-/// Registers whose n-th access goes wrong.
-class FaultyWindow final : public RemoteWindow {
- public:
-  FaultyWindow(Mmio inner, Fault fault, uint64_t nth, uint64_t* count)
-      : inner_(inner), fault_(fault), nth_(nth), count_(count) {}
-  uint64_t size() const override { return inner_.size(); }
-  uint64_t read(uint64_t offset, uint32_t) override {
-    if (!is_hit()) return inner_.read32(offset);
-    switch (fault_) {
-      case Fault::kOnes: return UINT32_MAX;
-      case Fault::kWrong: return inner_.read32(offset) ^ 0x10101010;
-      case Fault::kDropped: return 0;
-      case Fault::kTransport: break;
-    }
-    status_ = fail(Code::kIo, "planted: the transport fails");
-    return UINT32_MAX;
-  }
-  void write(uint64_t offset, uint32_t, uint64_t value) override {
-    auto word = static_cast<uint32_t>(value);
-    if (is_hit()) {
-      if (fault_ == Fault::kTransport) status_ = fail(Code::kIo, "planted: the transport fails");
-      if (fault_ != Fault::kWrong) return;
-      word ^= 0x10101010;
-    }
-    inner_.write32(offset, word);
-  }
-  void read_block(uint64_t offset, std::span<std::byte> to) override {
-    for (size_t at = 0; at < to.size(); at += 4) {
-      const auto word =
-          static_cast<uint32_t>(at == 0 ? read(offset, 4) : inner_.read32(offset + at));
-      std::memcpy(to.data() + at, &word, 4);
-    }
-  }
-  void write_block(uint64_t offset, std::span<const std::byte> from) override {
-    for (size_t at = 0; at < from.size(); at += 4) {
-      uint32_t word = 0;
-      std::memcpy(&word, from.data() + at, 4);
-      write(offset + at, 4, word);
-    }
-  }
-  void flush() override {}
-  Status status() const override { return status_; }
-
- private:
-  bool is_hit() { return ++*count_ == nth_; }
-  Mmio inner_;
-  const Fault fault_;
-  const uint64_t nth_;
-  uint64_t* count_;
-  Status status_;
-};
-
-class FaultyFunction final : public sim::CardFunction {
- public:
-  FaultyFunction(std::shared_ptr<sim::PciCard> card, Fault fault, uint64_t nth, uint64_t* count)
-      : CardFunction(std::move(card)), fault_(fault), nth_(nth), count_(count) {}
-  Result<Mmio> map_bar(uint32_t index) override {
-    const Mmio inner = BM_TRY(CardFunction::map_bar(index));
-    windows_.push_back(std::make_unique<FaultyWindow>(inner, fault_, nth_, count_));
-    return Mmio::remote(*windows_.back());
-  }
-  Status status() const override {
-    for (const auto& window : windows_) BM_TRY(window->status());
-    return CardFunction::status();
-  }
-
- private:
-  const Fault fault_;
-  const uint64_t nth_;
-  uint64_t* count_;
-  std::vector<std::unique_ptr<FaultyWindow>> windows_;
-};
-
 /// Whatever a single access does, a boot ends, and says where, or works; and the next one works.
 void sweep(const char* chip, Fault fault, uint64_t cases, uint64_t first = 1) {
-  uint64_t accesses = 0;
+  Planted none;
   {
     CardRig rig(chip);
-    const auto card = rig.open(std::make_unique<FaultyFunction>(rig.card, fault, 0, &accesses));
+    const auto card = rig.open(std::make_unique<FaultyFunction>(rig.card, none));
     ASSERT_TRUE(card) << card.error().message << "\n" << rig.violations();
   }
-  ASSERT_GT(accesses, 100u);
-  const uint64_t step = cases == 0 ? 1 : accesses / cases + 1;
-  for (uint64_t n = first; n <= accesses; n += step) {
+  ASSERT_GT(none.count, 100u);
+  const uint64_t step = cases == 0 ? 1 : none.count / cases + 1;
+  for (uint64_t n = first; n <= none.count; n += step) {
     CardRig rig(chip);
-    uint64_t count = 0;
+    Planted planted{.fault = fault, .nth = n};
     {
-      const auto card = rig.open(std::make_unique<FaultyFunction>(rig.card, fault, n, &count));
+      const auto card = rig.open(std::make_unique<FaultyFunction>(rig.card, planted));
       if (!card) {
         EXPECT_NE(card.error().message.find("boot stage 'P"), std::string::npos)
             << chip << ", access " << n << ": " << card.error().message;
@@ -227,8 +153,7 @@ TEST(GspBootFaults, AWriteThatIsLost) { sweep("tu102", Fault::kDropped, kCases);
 TEST(GspBootFaults, ATransportThatFails) { sweep("ad102", Fault::kTransport, kCases); }
 TEST(GspBootFaults, DISABLED_AnyAccessOfAnyChip) {
   for (const char* const chip : kChips)
-    for (const Fault fault : {Fault::kOnes, Fault::kWrong, Fault::kDropped, Fault::kTransport})
-      sweep(chip, fault, 0);
+    for (const Fault fault : kFaults) sweep(chip, fault, 0);
 }
 
 }  // namespace

@@ -6,8 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "drivers/nv/device.h"
-#include "drivers/nv/rm_gsp/booted_card.h"
-#include "drivers/nv/rm_gsp/gpu.h"
 #include "tests/unit/nv_gsp/card_rig.h"
 
 namespace bm::nv::gsp::test {
@@ -21,10 +19,7 @@ class GspDevice : public testing::TestWithParam<const char*> {
     auto card = rig.open();
     EXPECT_TRUE(card) << card.error().message;
     if (!card) return nullptr;
-    auto gpu = GspGpu::open(make_running(std::move(*card)));
-    EXPECT_TRUE(gpu) << gpu.error().message;
-    if (!gpu) return nullptr;
-    auto device = make_device(std::move(*gpu));
+    auto device = open_booted(std::move(*card));
     EXPECT_TRUE(device) << device.error().message;
     return device ? std::move(*device) : nullptr;
   }

@@ -68,6 +68,8 @@ TEST(ChipFaults, AWriteToNowhereKillsTheQueueAndIsTold) {
 TEST(ChipFaults, APacketThatThereIsNotIsTold) {
   Bench bench(card("gfx1100"));
   bench.boot();
+  bench.write(Ip::kGc, "CP_ME1_PIPE0_INT_CNTL",
+              bench.field(Ip::kGc, "CP_ME1_PIPE0_INT_CNTL", "OPCODE_ERROR_INT_ENABLE", 1));
   bench.submit(std::array<uint32_t, 2>{0xc0009900, 0});
   ASSERT_TRUE(wait_for_interrupts(bench, 1));
   EXPECT_EQ(bench.load(Bench::kIhRing) & 0xffff, 183u << 8 | 0x14);
@@ -78,9 +80,23 @@ TEST(ChipFaults, EndOfPipeInterruptsNameTheirQueue) {
   bench.boot();
   const uint64_t va = Bench::kScratchVa;
   // RELEASE_MEM: cache flush event, 32 bits, interrupt after the write; context 5.
-  bench.submit(std::array<uint32_t, 8>{0xc0064900, 0x514, 1 << 29 | 2 << 24,
-                                       static_cast<uint32_t>(va), static_cast<uint32_t>(va >> 32),
-                                       77, 0, 5});
+  const auto release = [va](uint32_t value) {
+    return std::array<uint32_t, 8>{0xc0064900,
+                                   0x514,
+                                   1 << 29 | 2 << 24,
+                                   static_cast<uint32_t>(va),
+                                   static_cast<uint32_t>(va >> 32),
+                                   value,
+                                   0,
+                                   5};
+  };
+  // Not before the pipe's register says so.
+  bench.submit(release(76));
+  ASSERT_TRUE(bench.wait_for(offset_of(va), 76));
+  bench.write(Ip::kGc, "CP_ME1_PIPE0_INT_CNTL",
+              bench.field(Ip::kGc, "CP_ME1_PIPE0_INT_CNTL", "TIME_STAMP_INT_ENABLE", 1));
+  EXPECT_EQ(bench.chip().interrupts().posted(), 0u);
+  bench.submit(release(77));
   ASSERT_TRUE(wait_for_interrupts(bench, 1)) << joined(bench.chip().deaths());
   EXPECT_EQ(bench.load(Bench::kIhRing) & 0xffffff, 4u << 16 | 181u << 8 | 0x14);
   EXPECT_EQ(bench.load(Bench::kIhRing + 16), 5u);

@@ -72,10 +72,7 @@ struct Multiplied {
   bool is_right = false;
 };
 
-/// `from`: what is replaced in the kernel; empty: nothing.
-Multiplied multiply(const std::string& from = "", const std::string& to = "") {
-  std::string body = kProduct;
-  if (!from.empty()) body.replace(body.find(from), from.size(), to);
+Multiplied multiply_text(const std::string& body) {
   const auto module = parsed(kernel_text(body, 2, "", "sm_90a"));
   if (!module) return {};
   const Tiles tiles = random_tiles();
@@ -96,6 +93,13 @@ Multiplied multiply(const std::string& from = "", const std::string& to = "") {
       run.is_right = run.is_right && got[i * 4 + r] == want;
     }
   return run;
+}
+
+/// `from`: what is replaced in the kernel; empty: nothing.
+Multiplied multiply(const std::string& from = "", const std::string& to = "") {
+  std::string body = kProduct;
+  if (!from.empty()) body.replace(body.find(from), from.size(), to);
+  return multiply_text(body);
 }
 
 TEST(PtxBeside, WarpgroupsMultiplyTilesInSharedMemory) {
@@ -127,6 +131,59 @@ TEST(PtxBeside, NothingIsThereBeforeItIsWaitedFor) {
                       "st.shared.u32 [%r3], %r0;\n wgmma.wait_group.sync.aligned 0;"),
                   "wgmma that was not waited for"));
   EXPECT_TRUE(has(why("add.s64 %rd9, %rd8, 128;", "cvt.u64.u32 %rd9, %r0;"), "disagree"));
+}
+
+/// The same with the left tile read into registers first.
+std::string by_registers(const std::string& from = "", const std::string& to = "") {
+  // Rows g and g+8 of the warp's sixteen: words t and t+4, in lines of 32 bytes with a swizzle.
+  std::string load = R"( bar.sync 0;
+ shr.u32 %r5, %r0, 5;
+ shl.b32 %r5, %r5, 9;
+ and.b32 %r6, %r0, 31;
+ shr.u32 %r7, %r6, 2;
+ shl.b32 %r8, %r7, 5;
+ add.u32 %r5, %r5, %r8;
+ and.b32 %r9, %r6, 3;
+ shl.b32 %r9, %r9, 2;
+ add.u32 %r5, %r5, %r9;
+ shr.u32 %r10, %r7, 2;
+ and.b32 %r10, %r10, 1;
+ shl.b32 %r10, %r10, 4;
+ xor.b32 %r5, %r5, %r10;
+ add.u32 %r11, %r1, %r5;
+ xor.b32 %r12, %r5, 16;
+ add.u32 %r12, %r1, %r12;
+ ld.shared.u32 %r13, [%r11];
+ ld.shared.u32 %r14, [%r11+256];
+ ld.shared.u32 %r15, [%r12];
+ ld.shared.u32 %r16, [%r12+256];
+)";
+  std::string body = kProduct;
+  const auto replace = [&](const std::string& what, const std::string& by) {
+    const size_t at = body.find(what);
+    EXPECT_NE(at, std::string::npos) << what;
+    if (at != std::string::npos) body.replace(at, what.size(), by);
+  };
+  replace(" bar.sync 0;\n", load);
+  replace("%rd8, %rd9, %p2, 1, 1, 0, 0;", "{%r13, %r14, %r15, %r16}, %rd9, %p2, 1, 1, 0;");
+  if (!from.empty()) replace(from, to);
+  const Multiplied run = multiply_text(body);
+  return run.is_right ? "right" : run.outcome.ok ? "wrong" : run.outcome.fault.where;
+}
+
+TEST(PtxBeside, TheLeftOperandMayBeInRegisters) {
+  EXPECT_EQ(by_registers(), "right");
+  const auto has = [](const std::string& text, std::string_view part) {
+    return text.find(part) != std::string::npos;
+  };
+  const std::string fence = " wgmma.fence.sync.aligned;\n",
+                    commit = " wgmma.commit_group.sync.aligned;\n";
+  EXPECT_EQ(by_registers("{%r13, %r14, %r15, %r16}", "{%r13, %r15, %r14, %r16}"), "wrong");
+  EXPECT_TRUE(has(by_registers(fence, fence + " xor.b32 %r14, %r14, 1;\n"),
+                  "since the left operand's registers were written"));
+  EXPECT_TRUE(has(by_registers(commit, commit + " xor.b32 %r14, %r14, 1;\n"),
+                  "a register of the left operand was written before"));
+  EXPECT_EQ(by_registers(fence, fence + " mov.b32 %r17, %r14;\n"), "right");
 }
 
 TEST(PtxBeside, CopiesFillUpWithZeros) {

@@ -105,7 +105,10 @@ struct Case {
   Program program;
   std::vector<Judged> results;
 };
-Case draw_case(uint64_t seed);
+/// Of up to 2,048 elements a value, or of up to 65,536; kProducts: of extents and types that matrix
+/// instructions take, which the dice of the others seldom give.
+enum class Size : uint8_t { kSmall, kLarge, kProducts };
+Case draw_case(uint64_t seed, Size size = Size::kSmall);
 /// Nothing where the program cannot be judged.
 std::optional<Case> case_of(Program p);
 
@@ -125,6 +128,9 @@ struct Target {
 };
 /// "" or what differs on the device. Counts what was compared.
 std::string difference(const Case& c, const Target& target, Tally* tally);
+
+/// The program's outputs on the device, not computed: what a compiler would get to see.
+std::vector<Tensor> lazy_outputs(const Program& p, const std::string& device);
 
 /// A smaller case that still fails; `why` receives its message.
 Case shrunk(Case c, const Target& target, std::string* why);

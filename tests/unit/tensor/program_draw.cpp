@@ -9,19 +9,23 @@
 namespace bm::test {
 namespace {
 
-constexpr int64_t kSizes[] = {1, 2, 2, 3, 4, 5, 7, 8, 16, 16, 32, 64, 64};
+constexpr int64_t kSmallSizes[] = {1, 2, 2, 3, 4, 5, 7, 8, 16, 16, 32, 64, 64};
+constexpr int64_t kLargeSizes[] = {1,   2,   3,   7,   16,  17,  32,  64,   64,   65,
+                                   100, 127, 128, 129, 256, 256, 384, 1000, 1024, 4099};
+constexpr int64_t kProductSizes[] = {16, 16, 24, 32, 32, 40, 64, 64, 128};
 
 int64_t rank(const std::vector<int64_t>& shape) { return static_cast<int64_t>(shape.size()); }
 
 /// How two shapes broadcast; nothing where they do not or the result is too large.
-bool is_broadcastable(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+bool is_broadcastable(const std::vector<int64_t>& a, const std::vector<int64_t>& b,
+                      int64_t most_elements) {
   int64_t elements = 1;
   for (size_t i = 1; i <= std::max(a.size(), b.size()); ++i) {
     const int64_t m = i <= a.size() ? a[a.size() - i] : 1, n = i <= b.size() ? b[b.size() - i] : 1;
     if (m != n && m != 1 && n != 1) return false;
     elements *= m == 1 ? n : m;
   }
-  return elements <= kMostElements;
+  return elements <= most_elements;
 }
 
 /// Small numbers that every dtype has; sums and products of a few stay exact in most.
@@ -34,19 +38,39 @@ double small_value(std::mt19937_64& random, DType t) {
 
 }  // namespace
 
-Drawer::Drawer(uint64_t seed) : random(seed * 0x9e3779b97f4a7c15ULL + 1) {
+const Scale& scale_of(Size size) {
+  static constexpr Scale kSmall{kSmallSizes, 2048, 1 << 17, 40'000, 10, 11};
+  static constexpr Scale kLarge{kLargeSizes, 65'536, 1 << 22, 1 << 21, 6, 7};
+  static constexpr Scale kProducts{kProductSizes, 8192, 1 << 19, 1 << 18, 6, 5};
+  switch (size) {
+    case Size::kSmall: return kSmall;
+    case Size::kLarge: return kLarge;
+    case Size::kProducts: return kProducts;
+  }
+  __builtin_unreachable();
+}
+
+Drawer::Drawer(uint64_t seed, Size size)
+    : scale(scale_of(size)), random(seed * 0x9e3779b97f4a7c15ULL + 1) {
   constexpr DType kReals[] = {DType::kF32, DType::kF32, DType::kF32,  DType::kF32,
                               DType::kF32, DType::kF16, DType::kBF16, DType::kF64};
   constexpr DType kWholes[] = {DType::kI32, DType::kI64, DType::kI32, DType::kI8,  DType::kU8,
                                DType::kI16, DType::kU16, DType::kU32, DType::kU64, DType::kI64};
   program.seed = seed;
   for (int k = 0; k < 10; ++k) random();
-  real = kReals[pick(std::size(kReals))];
+  real = size == Size::kProducts ? kReals[3 + pick(4)] : kReals[pick(std::size(kReals))];
   whole = kWholes[pick(std::size(kWholes))];
   const int64_t kinds = 1 + pick(3);
-  for (int64_t k = 0; k < kinds; ++k) sizes.push_back(kSizes[pick(std::size(kSizes))]);
+  for (int64_t k = 0; k < kinds; ++k)
+    sizes.push_back(scale.sizes[static_cast<size_t>(pick(std::ssize(scale.sizes)))]);
   if (chance(30)) sizes.push_back(1);
   if (chance(2)) sizes.push_back(0);
+  has_products = size == Size::kProducts;
+  // Few results of long sums.
+  if (has_products && chance(15)) {
+    real = DType::kF32;
+    sizes = {4, 6, 512};
+  }
 }
 
 int Drawer::input(std::vector<int64_t> shape, DType t) {
@@ -119,7 +143,7 @@ bool partner(Drawer& d, Step& s) {
   const Judged& x = d.of(s.args[0]);
   const bool is_mixed = d.chance(10);
   const int found = d.newest_where([&](const Judged& v) {
-    return is_broadcastable(x.shape, v.shape) &&
+    return is_broadcastable(x.shape, v.shape, d.scale.most_elements) &&
            (v.dtype == x.dtype || (is_mixed && is_float(v.dtype) == is_float(x.dtype) &&
                                    is_bool(v.dtype) == is_bool(x.dtype)));
   });
@@ -135,8 +159,9 @@ bool partner(Drawer& d, Step& s) {
 bool choice(Drawer& d, Step& s) {
   if (!partner(d, s)) return false;
   const Dims shape = d.shape(s.args[0]);
-  const int found = d.newest_where(
-      [&](const Judged& v) { return is_bool(v.dtype) && is_broadcastable(v.shape, shape); });
+  const int found = d.newest_where([&](const Judged& v) {
+    return is_bool(v.dtype) && is_broadcastable(v.shape, shape, d.scale.most_elements);
+  });
   s.args.push_back(found == INT32_MIN ? d.input(shape, DType::kBool) : found);
   return true;
 }
@@ -191,11 +216,14 @@ bool right(Drawer& d, Step& s) {
   const DType t = dtype_of_x(d, s);
   const int found = d.newest_where([&](const Judged& v) {
     return v.shape.size() == 2 && v.dtype == t && v.shape[0] == x.back() &&
-           count_of(x) / std::max<int64_t>(x.back(), 1) * v.shape[1] <= kMostElements;
+           count_of(x) / std::max<int64_t>(x.back(), 1) * v.shape[1] <= d.scale.most_elements &&
+           count_of(x) * v.shape[1] <= d.scale.most_products;
   });
   if (found != INT32_MIN && d.chance(50)) return s.args.push_back(found), true;
   const int64_t n = d.size();
-  if (count_of(x) / std::max<int64_t>(x.back(), 1) * n > kMostElements) return false;
+  if (count_of(x) / std::max<int64_t>(x.back(), 1) * n > d.scale.most_elements ||
+      count_of(x) * n > d.scale.most_products)
+    return false;
   Dims shape{x.back(), n};
   if (rank(x) == 3 && d.chance(40)) shape.insert(shape.begin(), x[0]);
   s.args.push_back(d.input(shape, t));
@@ -209,7 +237,9 @@ bool linear(Drawer& d, Step& s) {
 bool transposed(Drawer& d, Step& s) {
   const Dims x = shape_of_x(d, s);
   const int64_t n = d.size();
-  if (rank(x) < 2 || count_of(x) / std::max<int64_t>(x.back(), 1) * n > kMostElements) return false;
+  if (rank(x) < 2 || count_of(x) / std::max<int64_t>(x.back(), 1) * n > d.scale.most_elements ||
+      count_of(x) * n > d.scale.most_products)
+    return false;
   s.args.push_back(d.any({n, x.back()}, dtype_of_x(d, s)));
   return true;
 }
@@ -221,14 +251,15 @@ bool weighted(Drawer& d, Step& s) {
 bool kernel(Drawer& d, Step& s) {
   const Dims x = shape_of_x(d, s);
   if (rank(x) < 3 || count_of(x) == 0) return false;
-  const int64_t channels = 1 + d.pick(4);
+  const int64_t channels = d.has_products ? d.size() : 1 + d.pick(4);
   Dims shape{channels, x[1]};
   int64_t products = channels * count_of(x);
   for (int64_t a = 2; a < rank(x); ++a) {
     shape.push_back(std::min<int64_t>(x[static_cast<size_t>(a)], 1 + d.pick(3)));
     products *= shape.back();
   }
-  if (products > 40'000 || channels * count_of(x) / x[1] > kMostElements) return false;
+  if (products > d.scale.most_convolved || channels * count_of(x) / x[1] > d.scale.most_elements)
+    return false;
   s.n.j = 1 + d.pick(2);
   s.n.k = d.pick(2);
   const DType t = dtype_of_x(d, s);
@@ -271,8 +302,9 @@ bool keys(Drawer& d, Step& s) {
   Dims shape = x;
   s.n.keep = d.chance(40);
   if (!s.n.keep) shape[shape.size() - 2] = std::max<int64_t>(d.size(), 1);
-  if (count_of(shape) > kMostElements ||
-      count_of(x) / x.back() * shape[shape.size() - 2] > 4 * kMostElements)
+  if (count_of(shape) > d.scale.most_elements ||
+      count_of(x) / x.back() * shape[shape.size() - 2] > 4 * d.scale.most_elements ||
+      count_of(x) * shape[shape.size() - 2] > d.scale.most_products)
     return false;
   const DType t = dtype_of_x(d, s);
   s.args.push_back(d.any(shape, t));
@@ -313,7 +345,7 @@ bool grown(Drawer& d, Step& s) {
   for (int64_t& n : s.n.dims)
     if (n == 1) n = d.size();
   if (rank(x) < 4 && (!has_ones || d.chance(30))) s.n.dims.insert(s.n.dims.begin(), d.size());
-  return count_of(s.n.dims) <= kMostElements && s.n.dims != x;
+  return count_of(s.n.dims) <= d.scale.most_elements && s.n.dims != x;
 }
 bool range(Drawer& d, Step& s) {
   const Dims& x = shape_of_x(d, s);
@@ -332,10 +364,10 @@ bool padded(Drawer& d, Step& s) {
     s.n.pads.emplace_back(d.pick(2), d.pick(2));
     elements *= n + s.n.pads.back().first + s.n.pads.back().second;
   }
-  return !x.empty() && elements <= kMostElements;
+  return !x.empty() && elements <= d.scale.most_elements;
 }
 bool growing(Drawer& d, Step& s) {
-  return count_of(shape_of_x(d, s)) * 2 <= kMostElements && axis(d, s);
+  return count_of(shape_of_x(d, s)) * 2 <= d.scale.most_elements && axis(d, s);
 }
 bool twin(Drawer& d, Step& s) {
   if (!growing(d, s) || rank(shape_of_x(d, s)) >= 4) return false;
@@ -353,7 +385,7 @@ bool lookup(Drawer& d, Step& s) {
   const int64_t n = x[static_cast<size_t>(s.n.i)];
   Dims shape = x;
   shape[static_cast<size_t>(s.n.i)] = std::max<int64_t>(d.size(), 1);
-  if (count_of(shape) > kMostElements) return false;
+  if (count_of(shape) > d.scale.most_elements) return false;
   s.args.push_back(d.indices(shape, -n, n));
   return true;
 }
@@ -363,7 +395,7 @@ bool rows_of(Drawer& d, Step& s) {
   const int64_t n = x[static_cast<size_t>(s.n.i)];
   Dims shape{std::max<int64_t>(d.size(), 1)};
   if (d.chance(30) && rank(x) < 4) shape.push_back(2);
-  if (count_of(x) / n * count_of(shape) > kMostElements) return false;
+  if (count_of(x) / n * count_of(shape) > d.scale.most_elements) return false;
   s.args.push_back(d.indices(shape, 0, n));
   return true;
 }
@@ -438,7 +470,8 @@ bool try_step(Drawer& d, size_t row) {
   std::vector<bool> hidden;
   std::string reason;
   std::optional<Judged> made = judge_step(s, args, &hidden, &reason);
-  if (!made || count_of(made->shape) > kMostElements || made->shape.size() > 5) return undo();
+  if (!made || count_of(made->shape) > d.scale.most_elements || made->shape.size() > 5)
+    return undo();
   const auto num_hidden = std::count(hidden.begin(), hidden.end(), true);
   if (num_hidden * 20 > static_cast<int64_t>(hidden.size())) return undo();
   if (is_float(made->dtype) && made->values.size() > 4 && d.chance(90) &&
@@ -500,12 +533,13 @@ bool is_left_out(const Row& row) {
 
 }  // namespace
 
-Case draw_case(uint64_t seed) {
-  Drawer d(seed);
+Case draw_case(uint64_t seed, Size size) {
+  Drawer d(seed, size);
   const auto fresh_shape = [&] {
     std::vector<int64_t> shape;
-    for (int64_t n = 1 + d.pick(4); n > 0; --n) shape.push_back(d.size());
-    while (count_of(shape) > kMostElements) shape.pop_back();
+    for (int64_t n = d.has_products ? 2 + d.pick(3) : 1 + d.pick(4); n > 0; --n)
+      shape.push_back(d.size());
+    while (count_of(shape) > d.scale.most_elements) shape.pop_back();
     return shape;
   };
   d.input(fresh_shape(), d.real);
@@ -513,9 +547,16 @@ Case draw_case(uint64_t seed) {
   if (d.chance(40)) d.input(fresh_shape(), d.whole);
   // BM_RANDOM_WITHOUT: operations left out, to look behind a failure that is known.
   std::vector<int> weights;
-  for (const Row& r : rows()) weights.push_back(is_left_out(r) ? 0 : r.weight);
+  constexpr int kMoreProducts = 12;
+  for (const Row& r : rows()) {
+    const bool is_wanted = r.draw == draw::right || r.draw == draw::linear ||
+                           r.draw == draw::transposed || r.draw == draw::kernel ||
+                           r.draw == draw::keys;
+    const int more = d.has_products && is_wanted ? kMoreProducts : 1;
+    weights.push_back(is_left_out(r) ? 0 : more * r.weight);
+  }
   const int total = std::accumulate(weights.begin(), weights.end(), 0);
-  const size_t wanted = 10 + static_cast<size_t>(d.pick(11));
+  const auto wanted = static_cast<size_t>(d.scale.fewest_steps + d.pick(d.scale.more_steps));
   for (int tries = 0; tries < 1000 && d.program.steps.size() < wanted; ++tries) {
     int64_t at = d.pick(total);
     size_t row = 0;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,21 @@
 
 namespace bm::test {
 
+/// How large the values of a program are. Small programs are many; large ones reach what small ones
+/// do not: tiles of a GEMM and their remainders, split-K, work shared by threads and work-groups,
+/// rows longer than a block, streaming stores.
+struct Scale {
+  std::span<const int64_t> sizes;  ///< extents of axes
+  int64_t most_elements;           ///< of a value
+  int64_t most_products;           ///< multiply-adds of a GEMM, which REF interprets one by one
+  int64_t most_convolved;          ///< of a convolution
+  int64_t fewest_steps, more_steps;
+};
+const Scale& scale_of(Size size);
+
 /// A program in the making: what exists so far, and dice.
 struct Drawer {
+  const Scale& scale;
   Program program;
   std::vector<Judged> results;  ///< of the steps
   std::vector<Judged> given;    ///< of the inputs
@@ -20,9 +34,10 @@ struct Drawer {
   std::mt19937_64 random;
   std::vector<int64_t> sizes;  ///< the few this program has
   bool prefers_newest = false;
+  bool has_products = false;  ///< Size::kProducts
   DType real = DType::kF32, whole = DType::kI32;
 
-  explicit Drawer(uint64_t seed);
+  Drawer(uint64_t seed, Size size);
   int64_t pick(int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); }
   bool chance(int percent) { return pick(100) < percent; }
   int64_t size() { return sizes[static_cast<size_t>(pick(static_cast<int64_t>(sizes.size())))]; }
@@ -44,8 +59,6 @@ struct Drawer {
   /// An existing value of exactly this shape and dtype, now and then, else a fresh input.
   int any(const std::vector<int64_t>& shape, DType t);
 };
-
-constexpr int64_t kMostElements = 2048;
 
 namespace draw {
 #define BM_DRAW(name) bool name(Drawer& d, Step& s)

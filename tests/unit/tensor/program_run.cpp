@@ -173,6 +173,10 @@ const char* mode_name(Mode mode) {
   return "";
 }
 
+std::vector<Tensor> lazy_outputs(const Program& p, const std::string& device) {
+  return run_all(p, inputs_of(p, device), {device});
+}
+
 std::string difference(const Case& c, const Target& target, Tally* tally) {
   const Program& p = c.program;
   if (tally) {

@@ -93,7 +93,21 @@ TEST(RemotePci, ThreadsShareAConnection) {
 
 TEST(RemotePci, OnlyMemoryWithADescriptorIsMemoryOfTheHost) {
   EXPECT_FALSE(Rig({.is_tcp = true}).remote->dma_limits().reaches_host);
-  EXPECT_TRUE(Rig().remote->dma_limits().reaches_host);
+  EXPECT_FALSE(Rig().remote->dma_limits().reaches_host) << "a server that hands none out";
+  EXPECT_TRUE(Rig({.has_shared_memory = true}).remote->dma_limits().reaches_host);
+}
+
+// Models of devices may serve none: what they were asked for is what they are.
+TEST(RemotePci, WithoutAConfigurationSpaceTheProbeSaysWhatItIs) {
+  FakePci pci{{.has_iommu = false}};
+  RemotePciServer server(pci, {});
+  pci.config.fill(0);
+  RemotePciOptions options = options_of(server);
+  options.probe->base_class = 0x03;
+  const auto remote = open_remote_pci(real_system(), options);
+  ASSERT_TRUE(remote) << remote.error().message;
+  EXPECT_EQ((*remote)->identity().vendor, 0x1234);
+  EXPECT_EQ((*remote)->identity().class_code >> 16, 0x03u);
 }
 
 TEST(RemotePci, RegistersAreReachedOneAccessPerMessage) {

@@ -16,7 +16,7 @@ namespace am = amd::am;
 
 Json walk_json(const am::PageWalk& walk) {
   Json steps = Json::array();
-  for (const am::PageStep& step : walk.steps)
+  for (const memory::PageStep& step : walk.steps)
     steps.push_back({{"level", step.level},
                      {"table", step.table},
                      {"index", step.index},

@@ -11,6 +11,7 @@ namespace bm::cli {
 namespace {
 
 constexpr uint16_t kAmd = 0x1002, kNvidia = 0x10de;
+constexpr uint8_t kDisplay = 0x03;
 
 /// A display or an accelerator of AMD's or NVIDIA's.
 bool is_card(const PciIdentity& identity) {
@@ -74,6 +75,7 @@ Result<std::unique_ptr<PciFunction>> open_function(System& system, const CardOpt
   auto function = open_pci(system, selector);
   if (function || function.error().code != Code::kNotFound) return function;
   selector.vendor = kNvidia;
+  selector.base_class = kDisplay;
   if (auto other = open_pci(system, selector)) return other;
   return function;
 }

@@ -22,7 +22,7 @@ using nv::gsp::NamedRegister;
 
 Json nvidia_walk_json(const nv::gsp::PageWalk& walk) {
   Json steps = Json::array();
-  for (const nv::gsp::PageStep& step : walk.steps)
+  for (const memory::PageStep& step : walk.steps)
     steps.push_back({{"level", step.level},
                      {"table", step.table},
                      {"index", step.index},

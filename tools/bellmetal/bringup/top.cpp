@@ -250,10 +250,12 @@ Result<CardRow> read_selected_card(System& system, const CardOptions& options) {
   CardRow row;
   row.address = chosen;
   if (!function) {
-    // pci_lock.h: it names the owner.
-    if (function.error().message.find("device busy") == std::string::npos)
-      return tl::unexpected(std::move(function.error()));
     row.note = function.error().message;
+    // A server that says nothing has another client.
+    if (function.error().code == Code::kTimeout) return row;
+    // pci_lock.h: it names the owner.
+    if (row.note.find("device busy") == std::string::npos)
+      return tl::unexpected(std::move(function.error()));
     row.address = to_string(BM_TRY(parse_pci_selector(chosen)).address);
     read_owner(system, "/run/lock", &row);
     return row;

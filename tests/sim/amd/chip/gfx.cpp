@@ -79,6 +79,17 @@ Gfx::Gfx(EngineRoom& room) : room_(room) {
                 if (selected() == nullptr)
                   violation("SPI_COMPUTE_QUEUE_RESET with no compute pipe selected");
               }});
+  for (uint32_t i = 0; i < kPipes; ++i) {
+    const std::string name = fmt::format("CP_ME1_PIPE{}_INT_CNTL", i);
+    // gfx12 has two compute pipes: the others' registers have no fields.
+    if (!find_field(bus.row().ip(Ip::kGc).header, name, "TIME_STAMP_INT_ENABLE")) continue;
+    time_stamp_ = field(name.c_str(), "TIME_STAMP_INT_ENABLE");
+    opcode_error_ = field(name.c_str(), "OPCODE_ERROR_INT_ENABLE");
+    std::atomic<uint32_t>& state = pipe_interrupts_[i];
+    bus.declare(Ip::kGc, name,
+                {.read = [&state] { return state.load(); },
+                 .write = [&state](uint32_t value) { state = value; }});
+  }
   declare_window();
   declare_start();
   declare_waves();
@@ -256,6 +267,7 @@ void Gfx::activate(Hqd& hqd, uint32_t pipe_index, uint32_t queue_index) {
   };
   setup.interrupt = [this, pipe_index, queue_index](uint32_t context) {
     ++room_.state.interrupts;
+    if (time_stamp_.of(pipe_interrupts_[pipe_index]) == 0) return;
     // gfx_v11_0_eop_irq(): me 3:2, pipe 1:0, queue 6:4.
     room_.interrupts.post({ih_client::kGrbmCp,
                            ih_source::kCpEop,
@@ -264,7 +276,13 @@ void Gfx::activate(Hqd& hqd, uint32_t pipe_index, uint32_t queue_index) {
                            0,
                            {context, 0, 0, 0}});
   };
-  setup.die = [this](const Death& death) { room_.died("compute", death); };
+  setup.die = [this, pipe_index](const Death& death) {
+    Death told = death;
+    if (death.kind == Death::Kind::kBadPacket &&
+        opcode_error_.of(pipe_interrupts_[pipe_index]) == 0)
+      told.kind = Death::Kind::kCancelled;
+    room_.died("compute", told);
+  };
   hqd.is_checked = false;
   hqd.queue = std::make_unique<Queue>(room_.hub, room_.state, std::move(setup));
 }
@@ -342,6 +360,7 @@ void Gfx::soft_reset(uint32_t value) {
     if (room_.options.mec_cure == ChipOptions::Cure::kEngineReset) room_.options.hangs_mec = false;
     stop_all();
     for (Pipe& pipe : pipes_) pipe.has_started = false;
+    for (auto& state : pipe_interrupts_) state = 0;
   }
   for (uint32_t i = 0; i < 2; ++i)
     if (has(i == 0 ? "SOFT_RESET_SDMA0" : "SOFT_RESET_SDMA1") && soft_reset_sdma_)
@@ -367,6 +386,7 @@ void Gfx::reset() {
     pipe.start = 0;
     pipe.has_started = false;
   }
+  for (auto& state : pipe_interrupts_) state = 0;
   sh_mem_config_.fill(0);
   sh_mem_bases_.fill(0);
   mec_state_ = halt_.mask;

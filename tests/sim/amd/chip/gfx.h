@@ -17,6 +17,10 @@
 //       arrive.
 //   X6  queues of another VMID than 0, without an EOP buffer, with SH_MEM_CONFIG never set.
 //   X7  SQ_IND_INDEX or SQ_IND_DATA while GRBM_GFX_INDEX broadcasts or selects what is not there.
+//   X8  no violation, no interrupt: ends of packets without TIME_STAMP_INT_ENABLE of their pipe,
+//   bad
+//       packets without OPCODE_ERROR_INT_ENABLE: gfx_v11_0_set_compute_eop_interrupt_state(),
+//       gfx_v11_0_set_bad_op_fault_state().
 // A read of CP_HQD_PQ_RPTR gives the packet that is being executed; hardware fetches ahead. Waves
 // of a queue are shown in its shader engine's first WGP, one after the other on its four SIMDs.
 
@@ -103,6 +107,8 @@ class Gfx {
   uint32_t *gfx_index_ = nullptr, *wave_index_ = nullptr;
   Field pipe_, me_, vmid_, queue_, halt_, complete_, offset_, enable_, size_, command_;
   std::array<Field, kPipes> pipe_reset_, pipe_active_;
+  Field time_stamp_, opcode_error_;
+  std::array<std::atomic<uint32_t>, kPipes> pipe_interrupts_{};  ///< CP_ME1_PIPEn_INT_CNTL
   std::atomic<uint32_t> mec_state_{0};  ///< a copy of mec_control_ for queue threads
   std::function<void(uint32_t)> soft_reset_sdma_;
 };

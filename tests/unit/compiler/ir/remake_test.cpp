@@ -47,7 +47,7 @@ KernelIr everything() {
   put(g.fma(f, f, any_value(g, DType::kF32, 0)));
   put(g.reduce(ReduceOp::kMax, g.load(0, DType::kF32, r), std::array{r}));
   put(g.scan(ReduceOp::kProd, f, i));
-  put(g.least(g.load(1, DType::kI64, q), q, g.mod(i, 3)));
+  put(g.top_k(g.load(1, DType::kI64, q), q, g.mod(i, 3)));
   return k;
 }
 

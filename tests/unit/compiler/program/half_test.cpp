@@ -67,19 +67,19 @@ TEST(Half, ComparisonsUnderAMaskAreThoseOfTheNumbers) {
   }
 }
 
-double value_of(bool is_brain, uint16_t bits) {
-  return static_cast<double>(is_brain ? bf16_to_f32(bits) : f16_to_f32(bits));
+double value_of(bool is_bf16, uint16_t bits) {
+  return static_cast<double>(is_bf16 ? bf16_to_f32(bits) : f16_to_f32(bits));
 }
 
 /// Whether no other number is nearer to `exact`, or as near and even.
-bool is_nearest(bool is_brain, uint16_t bits, double exact) {
-  const double own = std::abs(exact - value_of(is_brain, bits));
+bool is_nearest(bool is_bf16, uint16_t bits, double exact) {
+  const double own = std::abs(exact - value_of(is_bf16, bits));
   for (const int step : {-1, 1}) {
     // The neighbour below the smallest magnitude is the smallest of the other sign.
     const int magnitude = bits & 0x7fff;
     const auto next =
         static_cast<uint16_t>(magnitude + step < 0 ? (bits ^ 0x8000) + 1 : bits + step);
-    const double value = value_of(is_brain, next);
+    const double value = value_of(is_bf16, next);
     if (std::isinf(value) || std::isnan(value)) continue;
     const double other = std::abs(exact - value);
     if (other < own || (other == own && bits % 2 != 0)) return false;
@@ -91,27 +91,27 @@ bool is_nearest(bool is_brain, uint16_t bits, double exact) {
 /// float32: it gives the same numbers, subnormal ones too.
 TEST(Half, RoundingToFloat32InBetweenChangesNothing) {
   std::mt19937_64 random{std::random_device{}()};
-  for (const bool is_brain : {false, true})
+  for (const bool is_bf16 : {false, true})
     for (int n = 0; n < 2'000'000; ++n) {
       const uint64_t drawn = random();
       auto a = static_cast<uint16_t>(drawn), b = static_cast<uint16_t>(drawn >> 16);
       // Sums are exact in double where the exponents are near; products tend to subnormal numbers.
-      const int digits = is_brain ? 7 : 10;
+      const int digits = is_bf16 ? 7 : 10;
       const bool is_sum = drawn >> 32 & 1, is_small = drawn >> 33 & 1;
-      if (is_brain && is_sum)
+      if (is_bf16 && is_sum)
         b = static_cast<uint16_t>((a & 0x7c00) | (b & 0x83ff));
-      else if (is_small && !is_sum && is_brain)
+      else if (is_small && !is_sum && is_bf16)
         b = static_cast<uint16_t>(
             (b & 0x807f) |
             std::max(0, 118 - (a >> digits & 0xff) + static_cast<int>(drawn >> 40 & 15)) << digits);
-      const double x = value_of(is_brain, a), y = value_of(is_brain, b);
+      const double x = value_of(is_bf16, a), y = value_of(is_bf16, b);
       if (!std::isfinite(x) || !std::isfinite(y)) continue;
       const auto fx = static_cast<float>(x), fy = static_cast<float>(y);
       const float wide = is_sum ? fx + fy : fx * fy;
-      const uint16_t got = is_brain ? f32_to_bf16(wide) : f32_to_f16(wide);
-      if (!std::isfinite(value_of(is_brain, got))) continue;
-      ASSERT_TRUE(is_nearest(is_brain, got, is_sum ? x + y : x * y))
-          << is_brain << is_sum << " " << x << " " << y;
+      const uint16_t got = is_bf16 ? f32_to_bf16(wide) : f32_to_f16(wide);
+      if (!std::isfinite(value_of(is_bf16, got))) continue;
+      ASSERT_TRUE(is_nearest(is_bf16, got, is_sum ? x + y : x * y))
+          << is_bf16 << is_sum << " " << x << " " << y;
     }
 }
 

@@ -1,4 +1,5 @@
 // The table of strategies: every row is reached, says what it does, and can be tuned.
+#include "compiler/schedules/attention/split.h"
 #include "compiler/schedules/strategy.h"
 
 #include <gtest/gtest.h>
@@ -56,6 +57,11 @@ std::optional<Sample> sample_of(const Strategy& row) {
         (is_attention ? test::random_tiled_attention(seed) : test::random_pattern(seed)).kernel,
         arch};
     s.arch.units = row.has_groups && is_attention ? 4 : s.arch.units;
+    if (row.name == "attention.decode") {
+      auto split = split_attention(s.kernel, s.arch, "PTX");
+      if (!split) continue;
+      s.kernel = std::move(split->parts);
+    }
     if (is_of(s)) return s;
   }
   return std::nullopt;
@@ -66,7 +72,7 @@ TEST(Strategies, EveryRowIsReachedAndSaysWhatItDoes) {
   for (const Strategy& row : strategies()) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     EXPECT_TRUE(std::filesystem::is_directory("compiler/schedules/" + std::string(row.folder)));
-    ASSERT_TRUE(row.match && row.is_of && row.lower && row.describe && row.neighbours);
+    ASSERT_TRUE(row.match && row.is_of && row.lower && row.describe && row.candidates);
     const auto sample = sample_of(row);
     if (row.name == "dot.int8" && target_info(test::native_arch()).dots.empty()) continue;
     ASSERT_TRUE(sample) << row.name;
@@ -111,7 +117,7 @@ size_t count_codes(const Sample& s) {
     if (code) images.insert(code->image);
   };
   add({});
-  for (const Knobs& k : neighbours(s.kernel, target_info(s.arch), {}, s.arch.units)) {
+  for (const Knobs& k : tuning_candidates(s.kernel, target_info(s.arch), {}, s.arch.units)) {
     EXPECT_TRUE(Knobs::parse(k.text())) << k.text();
     add(k);
   }
@@ -138,7 +144,7 @@ TEST(Strategies, GpuGemmWithKnobsIsRight) {
     hal::Arch arch = card("sm_80");
     arch.units = 4;
     const test::Buffers start = test::small_numbers(kernel);
-    for (const Knobs& k : neighbours(kernel, target_info(arch), {}, arch.units)) {
+    for (const Knobs& k : tuning_candidates(kernel, target_info(arch), {}, arch.units)) {
       const auto code = compile(kernel, arch, "PTX", {.use_cache = false, .knobs = &k});
       ASSERT_TRUE(code) << k.text() << code.error().message;
       test::Buffers got = start;

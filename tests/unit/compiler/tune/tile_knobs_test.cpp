@@ -73,7 +73,7 @@ void check_walk(const ir::KernelIr& k, uint64_t seed) {
   std::mt19937_64 random(seed);
   Knobs knobs;
   for (int step = 0; step < 3; ++step) {
-    const auto next = neighbours(k, target_info(arch), knobs);
+    const auto next = tuning_candidates(k, target_info(arch), knobs);
     ASSERT_FALSE(next.empty());
     knobs = next[random() % next.size()];
   }
@@ -96,7 +96,7 @@ TEST(TileKnobs, WhateverTheySaySumsStay) {
 
 TEST(TileKnobs, ASearchTriesTilesBlocksAndPlainSchedules) {
   const ir::KernelIr k = test::matmul_kernel(64, 96, 80, DType::kF32);
-  const auto next = neighbours(k, target_info(test::native_arch()), {});
+  const auto next = tuning_candidates(k, target_info(test::native_arch()), {});
   const auto asks = [&](const char* name) {
     return std::any_of(next.begin(), next.end(), [&](const Knobs& n) { return n.get(name); });
   };

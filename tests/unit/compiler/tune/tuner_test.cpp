@@ -53,11 +53,11 @@ TEST(Knobs, TextAndBack) {
     EXPECT_FALSE(Knobs::parse(bad)) << bad;
 }
 
-TEST(Knobs, EveryNeighbourIsReadableAndDifferent) {
+TEST(Knobs, EveryCandidateIsReadableAndDifferent) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const auto k = test::random_pattern(seed);
     const TargetInfo target = target_info(test::native_arch());
-    for (const Knobs& n : neighbours(k.kernel, target, {})) {
+    for (const Knobs& n : tuning_candidates(k.kernel, target, {})) {
       EXPECT_FALSE(n.empty());
       const auto again = Knobs::parse(n.text());
       ASSERT_TRUE(again) << n.text();

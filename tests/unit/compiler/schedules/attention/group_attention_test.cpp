@@ -10,8 +10,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "compiler/analysis/static_roofline.h"
 #include "compiler/compile.h"
 #include "compiler/schedules/attention/attention_plan.h"
+#include "compiler/targets/card.h"
 #include "compiler/toolchain/nvrtc.h"
 #include "runtime/base/env.h"
 #include "tests/unit/compiler/schedules/attention/attention_problem.h"
@@ -19,7 +21,13 @@
 namespace bm::test {
 namespace {
 
-PtxRun expect_right(const Case& c, const char* renderer) {
+/// A card and what its kernels are made of; ptxas is told its name and what only it has.
+struct Way {
+  const char *card, *instruction, *assembled_for;
+};
+constexpr Way kFragments{"sm_80", "mma.sync", "sm_80"}, kGroups{"sm_90", "wgmma", "sm_90a"};
+
+PtxRun expect_right_by(const Case& c, const Way& way, const char* renderer) {
   const ScopedSetting text("BM_NV_CODE", "ptx");
   SCOPED_TRACE(text_of(c));
   static std::mt19937_64 random(std::random_device{}());
@@ -30,14 +38,22 @@ PtxRun expect_right(const Case& c, const char* renderer) {
   EXPECT_TRUE(code) << (code ? "" : code.error().message);
   if (!code) return {};
   const char* image = reinterpret_cast<const char*>(code->image.data());
-  EXPECT_NE(std::string_view(image).find("mma.sync"), std::string_view::npos);
+  EXPECT_NE(std::string_view(image).find(way.instruction), std::string_view::npos);
   Buffers buffers = problem.fill(kernel, random);
   const auto done = run_on_ptx(*code, buffers, problem.vars(kernel), c.shift);
   EXPECT_TRUE(done) << (done ? "" : done.error().message);
   if (!done) return {};
   EXPECT_LE(problem.worst_excess(buffers), 0);
   EXPECT_EQ(done->traffic.shared_conflicts, 0u);
+  EXPECT_EQ(done->traffic.group_products != 0, way.card == kGroups.card && c.key_count != kNoKeys);
   return *done;
+}
+
+void expect_right(Case c, const char* renderer) {
+  for (const Way& way : {kFragments, kGroups}) {
+    c.card = way.card;
+    expect_right_by(c, way, renderer);
+  }
 }
 
 class GroupAttention : public testing::TestWithParam<const char*> {
@@ -272,9 +288,9 @@ std::string replaced(std::string text, const Mistake& m) {
 }
 
 /// Whether the interpreter or the result shows it.
-bool is_noticed(const Mistake& m) {
+bool is_noticed(const Mistake& m, const char* card = "sm_80") {
   const ScopedSetting setting("BM_NV_CODE", "ptx");
-  const Case c{.queries = 70, .keys = 200, .is_causal = true};
+  const Case c{.queries = 70, .keys = 200, .is_causal = true, .card = card};
   Problem problem(c);
   const LoweredKernel kernel = problem.kernel();
   auto code = compiler::compile(kernel.ir, card_of(c), "PTX", {.use_cache = false});
@@ -298,15 +314,29 @@ TEST(GroupAttentionPlans, MistakesAreNoticed) {
     EXPECT_TRUE(is_noticed(m)) << m.from << " → " << m.to;
 }
 
+TEST(GroupAttentionPlans, MistakesOfWarpgroupsAreNoticed) {
+  ASSERT_FALSE(is_noticed({"wgmma.fence", "wgmma.fence"}, "sm_90"));
+  for (const Mistake& m :
+       {Mistake{"cp.async.wait_group 0;", "", 1}, Mistake{"bar.sync 0;", "", 1},
+        Mistake{"fence.proxy.async.shared::cta;", ""}, Mistake{"wgmma.fence.sync.aligned;", ""},
+        Mistake{"wgmma.fence.sync.aligned;", "", 1},
+        Mistake{"wgmma.wait_group.sync.aligned 0;", ""},
+        Mistake{"wgmma.wait_group.sync.aligned 0;", "", 1},
+        Mistake{"wgmma.commit_group.sync.aligned;", "", 1}, Mistake{", 1, 1, 1;", ", 1, 1, 0;"},
+        Mistake{", 1, 1, 0;", ", 1, 1, 1;"}, Mistake{"cvt.rn.f16x2.f32", "cvt.rn.bf16x2.f32"}})
+    EXPECT_TRUE(is_noticed(m, "sm_90")) << m.from << " → " << m.to << ' ' << m.which;
+}
+
 /// What the toolkit's assembler says of the kernel's text.
-std::string assembler_says(const Case& c, const char* renderer) {
+std::string assembler_says(const Case& c, const Way& way, const char* renderer) {
   const ScopedSetting setting("BM_NV_CODE", "ptx");
   const auto code =
       compiler::compile(Problem(c).kernel().ir, card_of(c), renderer, {.use_cache = false});
   if (!code) return code.error().message;
   const std::string path = fmt::format("{}bm_attention_{}.ptx", testing::TempDir(), getpid());
   std::ofstream(path) << reinterpret_cast<const char*>(code->image.data());
-  const std::string command = fmt::format("ptxas -v -arch={} -o /dev/null {} 2>&1", c.card, path);
+  const std::string command =
+      fmt::format("ptxas -v -arch={} -o /dev/null {} 2>&1", way.assembled_for, path);
   std::FILE* pipe = popen(command.c_str(), "r");
   std::string out;
   std::array<char, 256> line;
@@ -320,16 +350,19 @@ std::string assembler_says(const Case& c, const char* renderer) {
 TEST(GroupAttentionPlans, RegistersSuffice) {
   if (std::system("ptxas --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "no ptxas";
   struct Row {
-    const char *card, *renderer;
+    Way way;
+    const char* renderer;
   };
-  for (const Row& row : {Row{"sm_80", "PTX"}, Row{"sm_120", "PTX"}, Row{"sm_90", "NVRTC"}}) {
+  for (const Row& row : {Row{kFragments, "PTX"}, Row{{"sm_120", "mma.sync", "sm_120"}, "PTX"},
+                         Row{kGroups, "PTX"}, Row{kGroups, "NVRTC"}}) {
     if (row.renderer == std::string_view("NVRTC") && !compiler::nvrtc_version()) continue;
-    Case c{.queries = 1024, .keys = 1000, .head_dim = 128, .width = 128, .card = row.card};
+    Case c{.queries = 1024, .keys = 1000, .head_dim = 128, .width = 128, .card = row.way.card};
     for (const Mask mask : {Mask::kNone, Mask::kFloat}) {
       c.mask = mask;
       c.is_causal = mask == Mask::kNone;
-      const std::string said = assembler_says(c, row.renderer);
+      const std::string said = assembler_says(c, row.way, row.renderer);
       EXPECT_NE(said.find("Used "), std::string::npos) << said;
+      EXPECT_EQ(said.find("(C75"), std::string::npos) << "products one after the other: " << said;
       EXPECT_NE(said.find(" 0 bytes spill stores"), std::string::npos) << text_of(c) << said;
     }
   }
@@ -338,21 +371,50 @@ TEST(GroupAttentionPlans, RegistersSuffice) {
 /// docs/hw/nvidia/compiler.md has them.
 TEST(GroupAttentionPlans, ScoresTakeFewInstructions) {
   for (const int64_t width : {64, 128})
-    for (const char* renderer : {"PTX", "NVRTC"}) {
+    for (const auto& [way, renderer] : {std::pair{kFragments, "PTX"},
+                                        {kFragments, "NVRTC"},
+                                        {kGroups, "PTX"},
+                                        {kGroups, "NVRTC"}}) {
       if (renderer == std::string_view("NVRTC") && !compiler::nvrtc_version()) continue;
       const Case c{.heads = 1,
                    .shared_heads = 1,
                    .keys = 512,
                    .head_dim = width,
                    .width = width,
+                   .card = way.card,
                    .units = 1};
-      const PtxRun run = expect_right(c, renderer);
+      const PtxRun run = expect_right_by(c, way, renderer);
       const auto scores = static_cast<double>(c.queries * c.keys);
       const double instructions = static_cast<double>(run.lane_instructions) / scores;
       const double bytes = static_cast<double>(run.traffic.global_load_bytes) / scores;
-      std::printf("%s, %ld elements: %.1f instructions, %.2f bytes loaded for each score\n",
-                  renderer, static_cast<long>(width), instructions, bytes);
-      EXPECT_LT(instructions, 60);
+      std::printf("%s, %s, %ld elements: %.1f instructions, %.2f bytes loaded for each score\n",
+                  way.instruction, renderer, static_cast<long>(width), instructions, bytes);
+      EXPECT_LT(instructions, way.card == kGroups.card ? 17 : 60);
+    }
+}
+
+/// docs/hw/nvidia/code.md has them: of what the card could do in the time that issuing takes.
+TEST(GroupAttentionPlans, LongPromptsAreMostOfTheRoofline) {
+  for (const int64_t width : {64, 128})
+    for (const Way& way : {kGroups, kFragments}) {
+      const ScopedSetting setting("BM_NV_WGMMA", way.card == kGroups.card ? "1" : "0");
+      const Case c{.heads = 8,
+                   .shared_heads = 8,
+                   .queries = 4096,
+                   .keys = 4096,
+                   .head_dim = width,
+                   .width = width,
+                   .card = "sm_90",
+                   .units = 132};
+      const auto explained = compiler::explain(Problem(c).kernel().ir, card_of(c), "PTX");
+      ASSERT_TRUE(explained) << explained.error().message;
+      const auto flops = static_cast<double>(4 * c.heads * c.queries * c.keys * width);
+      const auto bytes = static_cast<double>(8 * c.heads * c.queries * width);
+      const compiler::StaticRoof roof = compiler::static_roof(
+          explained->count, *compiler::find_card("sm_90"), c.units, flops, bytes);
+      std::printf("%s, %ld elements: %.2f of the roofline, bound by %s\n", way.instruction,
+                  static_cast<long>(width), roof.of_roof, roof.bound_by);
+      EXPECT_GE(roof.of_roof, way.card == kFragments.card ? 0 : 0.6);
     }
 }
 

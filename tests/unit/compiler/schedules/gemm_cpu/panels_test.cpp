@@ -160,7 +160,7 @@ TEST(Panels, PackedOperandsAreReadInPlace) {
     EXPECT_EQ(packed->operand, 2);
     const auto schedule = make_panel_schedule(packed->main, target, 2, {});
     ASSERT_TRUE(schedule);
-    EXPECT_TRUE(schedule->panels()->products[0].reads_right);
+    EXPECT_TRUE(schedule->panels()->products[0].reads_b_in_place);
     EXPECT_FALSE(pack_constants(packed->main, target, 2, {false, false, true, true}));
     std::vector<std::vector<std::byte>> want;
     for (const ir::Param& p : kernel.params) {

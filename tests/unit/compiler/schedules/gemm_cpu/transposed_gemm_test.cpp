@@ -187,7 +187,7 @@ TEST_F(TransposedGemm, ConstantWeightsArePackedForIt) {
   const auto schedule = make_panel_schedule(packed->main, target, 2, {});
   ASSERT_TRUE(schedule);
   EXPECT_TRUE(schedule->panels()->is_transposed);
-  EXPECT_TRUE(schedule->panels()->products[0].reads_right);
+  EXPECT_TRUE(schedule->panels()->products[0].reads_b_in_place);
   Buffers want = buffers_of(k, false);
   Buffers panels{std::vector<std::byte>(static_cast<size_t>(packed->pack.params[0].elements) * 4),
                  want[2]};

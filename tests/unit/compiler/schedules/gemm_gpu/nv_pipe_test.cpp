@@ -15,8 +15,10 @@
 
 #include <fmt/format.h>
 
+#include "compiler/analysis/static_roofline.h"
 #include "compiler/compile.h"
 #include "compiler/ir/number.h"
+#include "compiler/targets/card.h"
 #include "compiler/toolchain/nvjitlink.h"
 #include "compiler/toolchain/nvrtc.h"
 #include "compiler/tune/knobs.h"
@@ -188,9 +190,9 @@ double with_tail(Tail tail, double x, double residual) {
 }
 
 /// Largest error in units of what rounding of the sums and of the result allows; rows beyond
-/// `rows` must be as they were.
+/// `rows` must be as they were. `operand_error`: of a product, by rounding its factors.
 double error_against_float64(const Product& p, const Buffers& start, const Buffers& got,
-                             int64_t rows) {
+                             int64_t rows, double operand_error) {
   const auto number = [](DType t, const std::vector<std::byte>& from, int64_t at) {
     return number_at(t, &from[static_cast<size_t>(at * item_size(t))]);
   };
@@ -219,7 +221,7 @@ double error_against_float64(const Product& p, const Buffers& start, const Buffe
             p.tail == Tail::kResidual ? number(p.sum, start[p.has_epilogue ? 4 : 3], at) : 0;
         const double want = with_tail(p.tail, sum, residual);
         // GELU is at most 1.13 times as steep as x.
-        const double allowed = 1.13 * static_cast<double>(p.k) * 0x1p-24 * size +
+        const double allowed = 1.13 * (static_cast<double>(p.k) * 0x1p-24 + operand_error) * size +
                                16 * 0x1p-24 * (std::abs(want) + std::abs(residual)) +
                                result_ulp * std::abs(want) * 1.001 + 1e-7;
         worst = std::max(worst, std::abs(result - want) / allowed);
@@ -241,18 +243,19 @@ Buffers random_numbers(const ir::KernelIr& kernel, uint64_t seed) {
 }
 
 /// -1: it does not run.
-double random_error(const Product& p, const hal::CodeObject& code, uint64_t seed, int64_t rows) {
+double random_error(const Product& p, const hal::CodeObject& code, uint64_t seed, int64_t rows,
+                    double operand_error = 0) {
   const Buffers start = random_numbers(product_kernel(p), seed);
   Buffers got = start;
   const std::vector<int64_t> vars(p.has_symbolic_rows ? 1 : 0, rows);
   const auto done = run_on_ptx(code, got, vars);
   if (!done) return -1;
-  return error_against_float64(p, start, got, rows);
+  return error_against_float64(p, start, got, rows, operand_error);
 }
 
 /// `tile`: rows and columns that are asked for; 0: the scheduler's choice.
 void expect_near_float64(const Product& p, const Way& way, const char* renderer,
-                         std::vector<int64_t> rows, int64_t tile = 0) {
+                         std::vector<int64_t> rows, int64_t tile = 0, double operand_error = 0) {
   const ScopedSetting text("BM_NV_CODE", "ptx");
   compiler::Knobs knobs;
   if (tile != 0) knobs.values["tile_m"] = knobs.values["tile_n"] = tile;
@@ -262,10 +265,57 @@ void expect_near_float64(const Product& p, const Way& way, const char* renderer,
   EXPECT_NE(text_of(*code).find(way.instruction), std::string::npos);
   for (const int64_t n : rows) {
     const uint64_t seed = std::random_device()();
-    const double error = random_error(p, *code, seed, n);
+    const double error = random_error(p, *code, seed, n, operand_error);
     EXPECT_GE(error, 0) << "it does not run";
     EXPECT_LE(error, 1) << fmt::format("{} {} seed {}: {} rows of {}×{}×{}, tail {}", way.card,
                                        renderer, seed, n, p.m, p.n, p.k, static_cast<int>(p.tail));
+  }
+}
+
+/// Mean relative error of a product of float32 numbers between 1 and 2; -1: it does not run.
+double mean_error(const Product& p, const hal::CodeObject& code, uint64_t seed) {
+  Buffers start = random_numbers(product_kernel(p), seed);
+  const auto number = [&](const Buffers& from, size_t param, int64_t at) {
+    return number_at(DType::kF32, &from[param][static_cast<size_t>(at) * sizeof(float)]);
+  };
+  for (const size_t param : {1u, 2u})
+    for (int64_t i = 0; i < static_cast<int64_t>(start[param].size() / sizeof(float)); ++i)
+      put(DType::kF32, number(start, param, i) / 2 + 1.5,
+          &start[param][static_cast<size_t>(i) * sizeof(float)]);
+  Buffers got = start;
+  if (!run_on_ptx(code, got, {})) return -1;
+  double sum = 0;
+  for (int64_t i = 0; i < p.m; ++i)
+    for (int64_t j = 0; j < p.n; ++j) {
+      double want = 0;
+      for (int64_t k = 0; k < p.k; ++k)
+        want += number(start, 1, i * p.k + k) *
+                number(start, 2, p.is_right_deep ? j * p.k + k : k * p.n + j);
+      sum += number(got, 0, i * p.n + j) / want - 1;
+    }
+  return sum / static_cast<double>(p.m * p.n);
+}
+
+/// MMA of tf32 does not look at the lowest 13 bits of its operands. If these were cut off, sums of
+/// positive numbers would be too small by 2^-10.5 in the mean; rounded, by nothing.
+TEST_P(Pipe, Tf32OperandsAreRounded) {
+  const ScopedSetting tf32("ALLOW_TF32", "1");
+  constexpr std::string_view kRounding = "cvt.rna.tf32.f32";
+  for (const bool is_right_deep : {true, false}) {
+    const Product p{.in = DType::kF32, .m = 64, .n = 64, .k = 128, .is_right_deep = is_right_deep};
+    const auto code = compile_text(product_kernel(p), card("sm_80"), GetParam());
+    ASSERT_TRUE(code) << code.error().message;
+    std::string text = text_of(*code);
+    EXPECT_NE(text.find("mma.sync.aligned.m16n8k8.row.col.f32.tf32"), std::string::npos);
+    EXPECT_NE(text.find(is_right_deep ? "cp.async" : "st.shared"), std::string::npos);
+    const uint64_t seed = std::random_device()();
+    EXPECT_LT(std::abs(mean_error(p, *code, seed)), 0x1p-14) << seed;
+    hal::CodeObject cut = *code;
+    for (size_t at; (at = text.find(kRounding)) != std::string::npos;)
+      text.replace(at, kRounding.size(), "mov.b32");
+    const auto bytes = std::as_bytes(std::span(text.c_str(), text.size() + 1));
+    cut.image.assign(bytes.begin(), bytes.end());
+    EXPECT_LT(mean_error(p, cut, seed), -0x1p-11) << seed;
   }
 }
 
@@ -283,6 +333,80 @@ TEST(NvPipe, EpiloguesAreNearFloat64) {
                       .tail = tail};
       expect_near_float64(p, way, "PTX", {p.m});
     }
+}
+
+// --- float32 whose factors are rounded to tf32 --------------------------------------------------
+
+/// Of a product whose factors keep 11 digits: half an ulp each.
+constexpr double kTf32Error = 2.002 * 0x1p-11;
+
+Product tf32(int64_t m, int64_t n, int64_t k, bool is_left_transposed, bool is_right_deep) {
+  return {.in = DType::kF32,
+          .m = m,
+          .n = n,
+          .k = k,
+          .is_left_transposed = is_left_transposed,
+          .is_right_deep = is_right_deep};
+}
+
+TEST_P(Pipe, Tf32GoesThroughSharedMemoryWhateverIsContiguous) {
+  const ScopedSetting setting("ALLOW_TF32", "1");
+  for (const bool is_left_transposed : {false, true})
+    for (const bool is_right_deep : {true, false}) {
+      // Numbers that tf32 has are multiplied exactly.
+      const PtxRun run =
+          expect_right(tf32(128, 192, 96, is_left_transposed, is_right_deep), kGroups, GetParam());
+      EXPECT_EQ(run.traffic.shared_conflicts, 0u);
+      EXPECT_NE(run.traffic.group_products, 0u);
+      expect_right(tf32(72, 88, 40, is_left_transposed, is_right_deep), kGroups, GetParam(), 4);
+      Product ragged = tf32(140, 84, 100, is_left_transposed, is_right_deep);
+      ragged.has_epilogue = is_right_deep;
+      ragged.tail = is_left_transposed ? Tail::kResidual : Tail::kSilu;
+      expect_near_float64(ragged, kGroups, GetParam(), {ragged.m}, 0, kTf32Error);
+    }
+  Product prompt = tf32(150, 136, 72, false, true);
+  prompt.has_symbolic_rows = true;
+  expect_near_float64(prompt, kGroups, GetParam(), {1, 64, 150}, 0, kTf32Error);
+}
+
+TEST(NvPipe, Tf32IsRoundedNotTruncated) {
+  const ScopedSetting setting("ALLOW_TF32", "1");
+  const Product p = tf32(128, 64, 512, false, false);
+  const ir::KernelIr kernel = product_kernel(p);
+  auto code = compile_text(kernel, card("sm_90"), "PTX");
+  ASSERT_TRUE(code) << code.error().message;
+  // Positive numbers: what is cut off adds up.
+  std::mt19937_64 generator(std::random_device{}());
+  std::uniform_real_distribution<float> uniform(1, 2);
+  Buffers start = small_numbers(kernel);
+  for (const size_t i : {1, 2})
+    for (size_t at = 0; at < start[i].size(); at += 4) {
+      const float v = uniform(generator);
+      std::memcpy(&start[i][at], &v, 4);
+    }
+  const auto bias = [&] {
+    Buffers got = start;
+    const auto done = run_on_ptx(*code, got, {});
+    EXPECT_TRUE(done) << (done ? "" : done.error().message);
+    double sum = 0;
+    for (int64_t i = 0; i < p.m; ++i)
+      for (int64_t j = 0; j < p.n; ++j) {
+        double want = 0;
+        for (int64_t k = 0; k < p.k; ++k)
+          want += number_at(p.in, &start[1][static_cast<size_t>(4 * (i * p.k + k))]) *
+                  number_at(p.in, &start[2][static_cast<size_t>(4 * (k * p.n + j))]);
+        sum += number_at(p.out, &got[0][static_cast<size_t>(4 * (i * p.n + j))]) / want - 1;
+      }
+    return sum / static_cast<double>(p.m * p.n);
+  };
+  EXPECT_LT(std::abs(bias()), 0x1p-15);
+  std::string text = text_of(*code);
+  for (size_t at = text.find("cvt.rna.tf32.f32"); at != std::string::npos;
+       at = text.find("cvt.rna.tf32.f32"))
+    text.replace(at, 16, "mov.b32");
+  const auto bytes = std::as_bytes(std::span(text.c_str(), text.size() + 1));
+  code->image.assign(bytes.begin(), bytes.end());
+  EXPECT_LT(bias(), -0x1p-12) << "truncation was not noticed";
 }
 
 /// Prompts of any length.
@@ -504,6 +628,41 @@ TEST(NvPipe, ProductsGoOnBesideEachOther) {
     if (renderer == std::string_view("NVRTC") && !compiler::nvrtc_version()) continue;
     for (const Product& p : products) expect_asynchronous(p, renderer);
   }
+}
+
+TEST(NvPipe, Tf32ProductsGoOnBesideEachOther) {
+  if (!has_assembler()) GTEST_SKIP() << "no ptxas";
+  const ScopedSetting setting("ALLOW_TF32", "1");
+  for (const char* renderer : {"PTX", "NVRTC"}) {
+    if (renderer == std::string_view("NVRTC") && !compiler::nvrtc_version()) continue;
+    for (const bool is_left_transposed : {false, true})
+      for (const bool is_right_deep : {true, false})
+        expect_asynchronous(tf32(4096, 4096, 4096, is_left_transposed, is_right_deep), renderer);
+  }
+}
+
+/// docs/hw/nvidia/code.md has them: of what the card could do in the time that issuing takes.
+TEST(NvPipe, LargeProductsAreMostOfTheRoofline) {
+  const ScopedSetting tf32_setting("ALLOW_TF32", "1");
+  Product deep = kLarge, rows = kLarge;
+  deep.in = rows.in = deep.out = rows.out = DType::kF32;
+  deep.is_right_deep = true;
+  for (const Product& p : {kLarge, deep, rows})
+    for (const char* wgmma : {"1", "0"}) {
+      const ScopedSetting setting("BM_NV_WGMMA", wgmma);
+      const auto explained = compiler::explain(product_kernel(p), card("sm_90", 132), "PTX");
+      ASSERT_TRUE(explained) << explained.error().message;
+      const auto size = static_cast<double>(item_size(p.in));
+      const compiler::StaticRoof roof =
+          compiler::static_roof(explained->count, *compiler::find_card("sm_90"), 132,
+                                2.0 * 4096 * 4096 * 4096, 3.0 * 4096 * 4096 * size);
+      std::printf("%s, %s, wgmma %s: %.2f of the roofline, bound by %s\n",
+                  p.in == DType::kF32 ? "tf32" : "bfloat16", p.is_right_deep ? "A·Bᵀ" : "A·B",
+                  wgmma, roof.of_roof, roof.bound_by);
+      // Of the peak of 16-bit operands, of which tf32's own is half.
+      const double least = p.in == DType::kF32 ? 0.5 : 0.6;
+      EXPECT_GE(roof.of_roof, wgmma[0] == '1' ? least : 0);
+    }
 }
 
 TEST(NvPipe, EpiloguesKeepProductsAsynchronous) {

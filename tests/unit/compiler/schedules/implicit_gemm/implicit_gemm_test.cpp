@@ -287,6 +287,8 @@ TEST_F(ImplicitGemm, ExtentsMayBeOdd) {
   uint64_t seed = 100;
   for (const char* chip : kExecutedChips) {
     expect_right_on_amd(Product{.m = 77, .n = 101, .k = 67, .is_right_deep = true}, chip, ++seed);
+    expect_right_on_amd(Product{.m = 77, .n = 77, .k = 64, .batches = 3}, chip, ++seed);
+    expect_right_on_amd(Product{.m = 65, .n = 70, .k = 33, .is_right_deep = true}, chip, ++seed);
     expect_right_on_amd(Product{.in = DType::kBF16,
                                 .out = DType::kBF16,
                                 .m = 136,
@@ -348,6 +350,28 @@ TEST(ImplicitGemmNv, ConvolutionsAreProducts) {
                              .width = 9,
                              .is_last = true},
                      "sm_80", ++seed);
+}
+
+/// Rows that are no multiple of 16 bytes apart cannot be copied by cp.async, nor be read 16 bytes
+/// at a time; K ends inside a stage, or in the first one.
+TEST(ImplicitGemmNv, ExtentsMayBeOdd) {
+  uint64_t seed = 400;
+  for (const char* card : {"sm_75", "sm_80", "sm_90"}) {
+    for (const bool is_left_transposed : {false, true})
+      for (const bool is_right_deep : {false, true})
+        expect_right_on_nv(Product{.m = 77,
+                                   .n = 101,
+                                   .k = 65 + 34 * is_left_transposed + is_right_deep,
+                                   .is_left_transposed = is_left_transposed,
+                                   .is_right_deep = is_right_deep},
+                           card, ++seed);
+    expect_right_on_nv(Product{.m = 65, .n = 71, .k = 33, .is_right_deep = true}, card, ++seed);
+    expect_right_on_nv(Product{.m = 77, .n = 77, .k = 64, .batches = 3}, card, ++seed);
+  }
+  expect_right_on_nv(integers(DType::kI8, {.m = 70, .n = 90, .k = 100, .is_right_deep = true}),
+                     "sm_80", ++seed);
+  expect_right_on_nv(Product{.m = 77, .n = 101, .k = 67, .is_right_deep = true}, "sm_80", ++seed,
+                     "PTX", 4);
 }
 
 TEST(ImplicitGemmNv, ParamsStartAnywhere) {

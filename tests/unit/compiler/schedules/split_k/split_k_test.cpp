@@ -63,7 +63,7 @@ TEST(SplitK, TheTunerTriesOtherSplitsAndTiles) {
   const ir::KernelIr kernel = product_kernel({.in = DType::kF32, .m = 64, .n = 64, .k = 16384});
   const TargetInfo target = target_info(card(132));
   std::set<uint32_t> splits, tiles;
-  for (const Knobs& k : neighbours(kernel, target, {}, 132)) {
+  for (const Knobs& k : tuning_candidates(kernel, target, {}, 132)) {
     EXPECT_TRUE(Knobs::parse(k.text())) << k.text();
     const Schedule s = make_schedule(kernel, target, 132, {.knobs = &k});
     if (!s.split_k()) continue;

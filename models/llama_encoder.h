@@ -1,0 +1,31 @@
+#pragma once
+// Texts to hidden states, by models whose tokens see all others: what embeddings are made of.
+
+#include <memory>
+#include <span>
+
+#include "models/llama.h"
+
+namespace bm::models {
+
+/// Thread: belongs to one thread at a time; encoders of one model are independent.
+class LlamaEncoder {
+ public:
+  /// Errors: kUnsupported (a model that writes text: LlamaBatch::embed), errors of the device.
+  static Result<std::unique_ptr<LlamaEncoder>> create(std::shared_ptr<const Llama> model);
+  ~LlamaEncoder();
+
+  const Llama& model() const;
+  /// One whole text. Errors: kInvalidArgument (no tokens, more than the context, id out of range);
+  /// errors of the device.
+  Status encode(std::span<const int32_t> tokens);
+  /// Hidden states of the last text, [tokens, embedding length].
+  std::span<const float> hidden() const;
+
+ private:
+  struct Impl;
+  explicit LlamaEncoder(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bm::models
