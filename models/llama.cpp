@@ -66,25 +66,26 @@ KvCache Llama::make_cache() const {
   const Shape shape = is_latent ? Shape{1, context_, config_.latent.rank + config_.rope_length}
                                 : Shape{config_.head_count_kv, context_, config_.head_length};
   KvCache cache;
-  const auto zeros = [&](const Shape& s) {
-    return Tensor::zeros(s, DType::kF32, device_).contiguous().realize();
-  };
-  for (uint32_t i = 0; i < config_.block_count; ++i) {
+  cache.keys.resize(config_.block_count);
+  cache.values.resize(config_.block_count);
+  for (size_t i = first_block_; i < end_block_; ++i) {
+    const auto zeros = [&](const Shape& s) {
+      return Tensor::zeros(s, DType::kF32, place(i).device).contiguous().realize();
+    };
     if (config_.blocks[i].is_recurrent) {
       const RecurrentConfig& r = config_.recurrent;
-      cache.keys.push_back(zeros({r.channels, r.kernel - 1}));
-      cache.values.push_back(r.heads > 0 ? zeros({r.heads, r.length, r.length}) : Tensor());
+      cache.keys[i] = zeros({r.channels, r.kernel - 1});
+      if (r.heads > 0) cache.values[i] = zeros({r.heads, r.length, r.length});
       continue;
     }
-    cache.keys.push_back(Tensor::zeros(shape, DType::kF32, device_).contiguous().realize());
-    if (!is_latent)
-      cache.values.push_back(Tensor::zeros(shape, DType::kF32, device_).contiguous().realize());
+    cache.keys[i] = zeros(shape);
+    if (!is_latent) cache.values[i] = zeros(shape);
   }
   return cache;
 }
 
-Llama::RopeTable Llama::make_rope_table(const RopeConfig& rope,
-                                        std::span<const float> factors) const {
+Llama::RopeTable Llama::make_rope_table(const RopeConfig& rope, std::span<const float> factors,
+                                        const std::string& device) const {
   const bool is_interleaved = config_.rope_style == RopeStyle::kInterleaved;
   // Of pairs side by side the whole head is turned, by nothing where it is not rotated; halves of a
   // part of a head are cut out.
@@ -108,12 +109,12 @@ Llama::RopeTable Llama::make_rope_table(const RopeConfig& rope,
     }
   }
   const Shape shape{context_, 1, static_cast<int64_t>(width)};
-  return {Tensor::from(cosines, shape, device_), Tensor::from(sines, shape, device_)};
+  return {Tensor::from(cosines, shape, device), Tensor::from(sines, shape, device)};
 }
 
 /// Source: "Train short, test long" (Press and others, 2021); for numbers of heads that are no
 /// power of two ggml_soft_max_ext() of ggml.
-void Llama::make_slopes() {
+Tensor Llama::make_slopes(const std::string& device) const {
   const int64_t heads = config_.head_count, kv_heads = config_.head_count_kv;
   int64_t power = 1;
   while (2 * power <= heads) power *= 2;
@@ -124,7 +125,7 @@ void Llama::make_slopes() {
         h < power ? std::exp2(-bias / static_cast<double>(power) * static_cast<double>(h + 1))
                   : std::exp2(-bias / 2 / static_cast<double>(power) *
                               static_cast<double>(2 * (h - power) + 1))));
-  slopes_ = Tensor::from(slopes, {kv_heads, heads / kv_heads, 1, 1}, device_);
+  return Tensor::from(slopes, {kv_heads, heads / kv_heads, 1, 1}, device);
 }
 
 Tensor Llama::norm(const Tensor& x, const Norm& n) const {
@@ -155,25 +156,27 @@ Tensor Llama::rotate(const Tensor& x, const RopeTable& table, const RopeRows& ro
 
 /// Scores [kv, group, count, keys] of keys that a query may not see become −infinity, and those of
 /// others fall with distance where the architecture has ALiBi.
-Tensor Llama::mask_scores(const Tensor& scores, const SymInt& count, const SymInt& position,
-                          const BlockConfig& config) const {
+Tensor Llama::mask_scores(size_t block, const Tensor& scores, const SymInt& count,
+                          const SymInt& position) const {
+  const BlockConfig& config = config_.blocks[block];
+  const auto& [device, rope, local_rope, slopes] = place(block);
   const bool is_chunked = config.chunk != 0 && config.chunk < context_;
   const bool has_window = is_chunked || (config.window != 0 && config.window < context_);
-  if ((count.is(1) || !config_.is_causal) && !has_window && !slopes_.is_valid()) return scores;
+  if ((count.is(1) || !config_.is_causal) && !has_window && !slopes.is_valid()) return scores;
   const Tensor query_at =
-      (Tensor::arange(count, DType::kI64, device_) + Tensor::value_of(position, device_))
+      (Tensor::arange(count, DType::kI64, device) + Tensor::value_of(position, device))
           .unsqueeze(1);
-  const Tensor key_at = Tensor::arange(position + count, DType::kI64, device_).unsqueeze(0);
+  const Tensor key_at = Tensor::arange(position + count, DType::kI64, device).unsqueeze(0);
   Tensor out = scores;
   if (!config_.is_causal) {
     const Tensor distance = (key_at - query_at).cast(DType::kF32).abs();
-    if (slopes_.is_valid()) out = out - slopes_ * distance;
+    if (slopes.is_valid()) out = out - slopes * distance;
     // Half a window on either side.
     if (!has_window) return out;
     return (distance <= static_cast<double>(config.window / 2))
         .where(out, -std::numeric_limits<double>::infinity());
   }
-  if (slopes_.is_valid()) out = out + slopes_ * (key_at - query_at).cast(DType::kF32);
+  if (slopes.is_valid()) out = out + slopes * (key_at - query_at).cast(DType::kF32);
   Tensor is_visible = key_at <= query_at;
   if (is_chunked) {
     const int64_t chunk = config.chunk;
@@ -220,8 +223,9 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
   out.query = normed(query, is_late ? none : b.query_norm, heads);
   out.key = normed(stored(take(b.key, heads, kv_heads)), is_late ? none : b.key_norm, kv_heads);
   out.value = take(b.value, heads + kv_heads, kv_heads).reshape({count, kv_heads, width});
-  if (rope_.cosines.is_valid() && config.is_rotated) {
-    const RopeTable& table = config.is_local ? local_rope_ : rope_;
+  const Place& at = place(block);
+  if (at.rope.cosines.is_valid() && config.is_rotated) {
+    const RopeTable& table = config.is_local ? at.local_rope : at.rope;
     out.query = rotate(out.query, table, rows);
     out.key = rotate(out.key, table, rows);
     if (config_.has_l2_norm) {
@@ -252,7 +256,7 @@ Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const
   Tensor scores =
       grouped.matmul(keys.unsqueeze(1).transpose()) * static_cast<double>(config_.attention_scale);
   scores = soft_capped(scores, config_.attention_softcap);
-  scores = mask_scores(scores, count, position, config_.blocks[block]);
+  scores = mask_scores(block, scores, count, position);
   const Tensor& sinks = blocks_[block].sinks;
   const Tensor shares =
       sinks.is_valid()
@@ -301,7 +305,8 @@ Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const S
         return table.shrink({{position, position + count}, {0, 1}, {0, width}});
       },
       [&] {
-        return Tensor::arange(count, DType::kI64, device_) + Tensor::value_of(position, device_);
+        const std::string& at = place(block).device;
+        return Tensor::arange(count, DType::kI64, at) + Tensor::value_of(position, at);
       });
   const auto rows = [&](const Tensor& t, const SymInt& begin, const SymInt& end) {
     return t.shrink({{0, config_.head_count_kv}, {begin, end}, {0, config_.head_length}});
@@ -322,7 +327,7 @@ Tensor Llama::attend_all(size_t block, const Tensor& x, const SymInt& count) con
       [&](const Tensor& table, int64_t width) {
         return table.shrink({{0, count}, {0, 1}, {0, width}});
       },
-      [&] { return Tensor::arange(count, DType::kI64, device_); });
+      [&] { return Tensor::arange(count, DType::kI64, place(block).device); });
   const Tensor keys = h.key.permute({1, 0, 2}).contiguous(),
                values = h.value.permute({1, 0, 2}).contiguous();
   return project_output(block,
@@ -346,6 +351,12 @@ Tensor Llama::feed_forward(size_t block, const Tensor& x) const {
     }
   }
   return project(QuantisedActivations(hidden), b.down);
+}
+
+Tensor Llama::bring(size_t block, const Tensor& x) const {
+  const bool is_here =
+      block == first_block_ || place_of_block_[block] == place_of_block_[block - 1];
+  return is_here ? x : x.contiguous().to(place(block).device);
 }
 
 Tensor Llama::run_block(size_t block, const Tensor& x,
@@ -372,7 +383,7 @@ Tensor Llama::run_block(size_t block, const Tensor& x,
 /// x [m, embedding length] → [m, vocabulary].
 Tensor Llama::project_logits(const Tensor& x) const {
   const QuantisedActivations in(norm(x, output_norm_));
-  Tensor logits = (output_.matrix.is_valid() ? output_.matrix : embedding_).linear(in);
+  Tensor logits = output_.matrix.linear(in);
   if (output_.bias.is_valid()) logits = logits + output_.bias.cast(DType::kF32);
   if (config_.logit_scale != 1.0F) logits = logits * static_cast<double>(config_.logit_scale);
   return soft_capped(logits, config_.logit_softcap);
@@ -392,17 +403,24 @@ Tensor Llama::encode(const Tensor& tokens, const SymInt& count) const {
     return table.shrink({{0, count}, {0, config_.embedding_length}});
   });
   for (size_t i = 0; i < blocks_.size(); ++i)
-    x = run_block(i, x, [&](const Tensor& in) { return attend_all(i, in, count); });
+    x = run_block(i, bring(i, x), [&](const Tensor& in) { return attend_all(i, in, count); });
   return norm(x, output_norm_).contiguous();
 }
 
-Tensor Llama::forward(const Tensor& tokens, const SymInt& count, const SymInt& position,
+Tensor Llama::forward(const Tensor& in, const SymInt& count, const SymInt& position,
                       KvCache& cache) const {
-  Tensor x = embed(tokens.shrink({{0, count}}), [&](const Tensor& table) {
-    return table.shrink({{position, position + count}, {0, config_.embedding_length}});
-  });
-  for (size_t i = 0; i < blocks_.size(); ++i)
-    x = run_block(i, x, [&](const Tensor& in) { return attend(i, in, count, position, cache); });
+  Tensor x;
+  if (is_first_stage()) {
+    x = embed(in.shrink({{0, count}}), [&](const Tensor& table) {
+      return table.shrink({{position, position + count}, {0, config_.embedding_length}});
+    });
+  } else {
+    x = in.shrink({{0, count}, {0, config_.embedding_length}});
+  }
+  for (size_t i = first_block_; i < end_block_; ++i)
+    x = run_block(i, bring(i, x),
+                  [&](const Tensor& y) { return attend(i, y, count, position, cache); });
+  if (!is_last_stage()) return x.contiguous();
   const Tensor last = x.shrink({{count - 1, count}, {0, config_.embedding_length}});
   return project_logits(last).reshape({config_.vocab_size}).contiguous();
 }

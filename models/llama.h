@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,16 +28,23 @@ struct BatchRun {
   SymInt count;     ///< how many
   SymInt position;  ///< of the first token in its sequence
   SymInt slot;      ///< of the pool, where the keys of the first token go; the others follow
-  Tensor pages;     ///< [pages of a sequence] int32: its page table
+  /// [pages of a sequence] int32: its page table, on each of the model's devices.
+  std::vector<Tensor> pages;
+};
+
+/// What every device of a model has of a step.
+struct BatchWorkspace {
+  Tensor positions;               ///< [capacity] int32, one per row
+  Tensor queries, pairs, joined;  ///< [capacity, …] float32: working memory shared by the blocks
 };
 
 /// Tokens of several sequences that go through the network together; see llama_batch.h.
 struct BatchStep {
-  Tensor tokens, positions;  ///< [capacity] int32, one per row
-  Tensor outputs;            ///< [capacity of outputs] int32: rows whose logits are asked for
+  Tensor tokens;   ///< [capacity] int32, one per row; on the first device
+  Tensor outputs;  ///< [capacity of outputs] int32: rows whose logits are asked for; on the last
   SymInt rows, output_count;
   std::vector<BatchRun> runs;
-  Tensor queries, pairs, joined;  ///< [capacity, …] float32: working memory shared by the blocks
+  std::span<const BatchWorkspace> workspaces;  ///< one per device
 };
 
 /// Keys and values of many sequences in pages of one pool: [slots, 2, kv heads, head length], one
@@ -50,7 +58,11 @@ struct PagedKvCache {
 class Llama {
  public:
   struct LoadOptions {
-    std::string device;    ///< "" = default device
+    /// "" = default device. Several, as in runtime::device_list(): pipeline parallelism. Each has
+    /// the weights and the cache of its share of the blocks, in order, by the memory that is free.
+    std::string device;
+    /// Pipeline parallelism over processes: one of `stages`, which has a share of the blocks.
+    uint32_t stage = 0, stages = 1;
     uint32_t context = 0;  ///< positions to prepare for; 0: min(model's, 4096)
     std::function<void(uint64_t done, uint64_t total)> progress;  ///< bytes of weights
     /// Hot restart: weights are looked for in the device's memory, and stay there afterwards
@@ -70,7 +82,13 @@ class Llama {
 
   const LlamaConfig& config() const { return config_; }
   uint32_t context() const { return context_; }
-  const std::string& device() const { return device_; }
+  /// Takes tokens in; the last one gives logits out. One but for models that are divided.
+  size_t device_count() const { return places_.size(); }
+  const std::string& device(size_t index = 0) const { return places_[index].device; }
+  size_t device_of(size_t block) const { return place_of_block_[block]; }
+  /// Whether tokens go in here, and logits come out: in a model of one stage both.
+  bool is_first_stage() const { return first_block_ == 0; }
+  bool is_last_stage() const { return end_block_ == config_.block_count; }
   KvCache make_cache() const;
   /// Bytes of weights that were found on the device, and that were written to it, when weights are
   /// kept; else 0.
@@ -78,8 +96,10 @@ class Llama {
   uint64_t uploaded_bytes() const { return uploaded_bytes_; }
 
   /// Logits after the last of `count` tokens that start at `position`; writes their keys and
-  /// values. Shapes: tokens [>= count] int32 → [vocabulary] float32.
-  Tensor forward(const Tensor& tokens, const SymInt& count, const SymInt& position,
+  /// values. Shapes: tokens [>= count] int32, on the first device → [vocabulary] float32, on the
+  /// last. A later stage takes hidden states in, [>= count, embedding length] float32, an earlier
+  /// one gives them out, [count, embedding length].
+  Tensor forward(const Tensor& in, const SymInt& count, const SymInt& position,
                  KvCache& cache) const;
 
   /// Logits of the rows asked for, [output_count, vocabulary]; writes keys and values of all rows.
@@ -147,18 +167,24 @@ class Llama {
   LlamaConfig config_;
   uint32_t context_ = 0;
   uint64_t attached_bytes_ = 0, uploaded_bytes_ = 0;
-  std::string device_;
   Matrix embedding_;
   Norm embedding_norm_, output_norm_;
-  Projection output_;
+  Projection output_;  ///< its matrix is the embedding's where they are tied
   Tensor positions_;   ///< [context, embedding length]; invalid without kPositionTable
   Tensor token_type_;  ///< [1, embedding length], added to all tokens; invalid where there is none
-  Tensor slopes_;      ///< ALiBi: [kv heads, heads of each, 1, 1]
   /// [context, 1, rotated length]; sines carry the pair's sign.
   struct RopeTable {
     Tensor cosines, sines;
   };
-  RopeTable rope_, local_rope_;
+  /// A device, and what blocks on it share.
+  struct Place {
+    std::string device;
+    RopeTable rope, local_rope;
+    Tensor slopes;  ///< ALiBi: [kv heads, heads of each, 1, 1]
+  };
+  std::vector<Place> places_;               ///< in the order of the blocks
+  std::vector<size_t> place_of_block_;      ///< index into places_; of this stage's
+  size_t first_block_ = 0, end_block_ = 0;  ///< of this stage
   std::vector<Block> blocks_;
 
   friend class LlamaLoader;
@@ -183,8 +209,11 @@ class Llama {
   /// count, head length] → [count, kv heads, heads of each, head length].
   Tensor mix(size_t block, const Tensor& queries, const Tensor& keys, const Tensor& values,
              const SymInt& count, const SymInt& position) const;
-  Tensor mask_scores(const Tensor& scores, const SymInt& count, const SymInt& position,
-                     const BlockConfig& config) const;
+  Tensor mask_scores(size_t block, const Tensor& scores, const SymInt& count,
+                     const SymInt& position) const;
+  const Place& place(size_t block) const { return places_[place_of_block_[block]]; }
+  /// x where the block computes.
+  Tensor bring(size_t block, const Tensor& x) const;
   Tensor attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                 KvCache& cache) const;
   /// Latent attention, the up-projections taken into queries and results: the cache holds the
@@ -213,8 +242,9 @@ class Llama {
   Tensor run_blocks(const BatchStep& step, PagedKvCache& cache) const;
   Tensor project_logits(const Tensor& x) const;
   /// Host tables; `factors`: what frequencies are divided by, one a pair, or none.
-  RopeTable make_rope_table(const RopeConfig& rope, std::span<const float> factors) const;
-  void make_slopes();
+  RopeTable make_rope_table(const RopeConfig& rope, std::span<const float> factors,
+                            const std::string& device) const;
+  Tensor make_slopes(const std::string& device) const;
 };
 
 }  // namespace bm::models

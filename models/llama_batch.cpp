@@ -17,17 +17,19 @@ constexpr uint32_t kPage = LlamaBatch::kPageLength;
 /// A run of a step with the variables that say where it lies.
 struct Lane {
   Lane(uint32_t context, int64_t rows, int64_t slots, int64_t most, uint32_t page_count,
-       const std::string& device)
+       const Llama& model)
       : row("row", 0, rows - most),
         count("count", 1, most),
         position("position", 0, int64_t{context} - most),
         slot("slot", 0, slots - most),
-        pages(Tensor::from(std::vector<int32_t>(page_count), {int64_t{page_count}}, device)),
-        table(page_count) {}
+        table(page_count) {
+    for (size_t i = 0; i < model.device_count(); ++i)
+      pages.push_back(Tensor::from(table, {int64_t{page_count}}, model.device(i)));
+  }
 
   Var row, count, position, slot;
-  Tensor pages;
-  std::vector<int32_t> table;  ///< what `pages` holds
+  std::vector<Tensor> pages;   ///< on each device
+  std::vector<int32_t> table;  ///< what they hold
 
   BatchRun run(bool is_single) const {
     return {row, is_single ? SymInt(1) : SymInt(count), position, slot, pages};
@@ -52,7 +54,8 @@ struct LlamaBatch::Impl {
   Var rows, output_count;
   std::vector<std::unique_ptr<Lane>> lanes;  ///< of one token each
   std::unique_ptr<Lane> piece;               ///< of a prompt
-  Tensor tokens, positions, outputs, queries, pairs, joined;
+  Tensor tokens, outputs;
+  std::vector<BatchWorkspace> workspaces;
   std::vector<int32_t> host_tokens, host_positions, host_outputs;
   std::vector<float> logits, hidden;
   /// Rows of the program without a piece, by the logarithm of its lanes: 0 where only kernels for
@@ -79,31 +82,33 @@ struct LlamaBatch::Impl {
                     int64_t fixed) { return forward(t, count, has_piece != 0, fixed); },
              JitOptions{.capacity = 64}) {
     const LlamaConfig& c = model->config();
-    const std::string& device = model->device();
     const int64_t slots = int64_t{num_pages} * kPage, kv = c.head_count_kv, width = c.head_length;
     cache.page_length = kPage;
     // Not filled: a slot is written before it is read.
     for (uint32_t i = 0; i < c.block_count; ++i)
-      cache.slots.push_back(Tensor::empty({slots, 2, kv, width}, o.cache_type, device));
+      cache.slots.push_back(
+          Tensor::empty({slots, 2, kv, width}, o.cache_type, model->device(model->device_of(i))));
     const uint32_t table = (model->context() + kPage - 1) / kPage;
     // Padded to whole pieces, so that every piece lies within bounds that are known now.
     for (uint32_t i = 0; i < std::bit_ceil(o.sequences); ++i) {
-      lanes.push_back(std::make_unique<Lane>(model->context(), capacity, slots, 1, table, device));
+      lanes.push_back(std::make_unique<Lane>(model->context(), capacity, slots, 1, table, *model));
       lanes.back()->row.set(i);
     }
-    piece = std::make_unique<Lane>(table * kPage, capacity, slots, kPage, table, device);
-    const auto integers = [&](size_t n) {
+    piece = std::make_unique<Lane>(table * kPage, capacity, slots, kPage, table, *model);
+    const auto integers = [&](size_t n, const std::string& device) {
       return Tensor::from(std::vector<int32_t>(n), {static_cast<int64_t>(n)}, device);
     };
-    tokens = integers(host_tokens.size());
-    positions = integers(host_positions.size());
-    outputs = integers(host_outputs.size());
-    const auto floats = [&](const Shape& shape) {
-      return Tensor::zeros(shape, DType::kF32, device).contiguous().realize();
-    };
-    queries = floats({capacity, c.head_count, width});
-    pairs = floats({capacity, 2, kv, width});
-    joined = floats({capacity, c.head_count * width});
+    tokens = integers(host_tokens.size(), model->device());
+    outputs = integers(host_outputs.size(), model->device(model->device_count() - 1));
+    for (size_t i = 0; i < model->device_count(); ++i) {
+      const auto floats = [&](const Shape& shape) {
+        return Tensor::zeros(shape, DType::kF32, model->device(i)).contiguous().realize();
+      };
+      workspaces.push_back({.positions = integers(host_positions.size(), model->device(i)),
+                            .queries = floats({capacity, c.head_count, width}),
+                            .pairs = floats({capacity, 2, kv, width}),
+                            .joined = floats({capacity, c.head_count * width})});
+    }
   }
 
   Status check(std::span<const BatchItem> items) const;
@@ -111,11 +116,19 @@ struct LlamaBatch::Impl {
   /// `fixed`: the number of rows, and of logits; 0: as the variables say; kHidden: hidden states.
   static constexpr int64_t kHidden = -1;
   Tensor forward(const Tensor& t, int64_t count, bool has_piece, int64_t fixed) {
-    BatchStep s{t, positions, outputs, rows, output_count, {}, queries, pairs, joined};
+    BatchStep s{t, outputs, rows, output_count, {}, workspaces};
     if (fixed > 0) s.rows = s.output_count = SymInt(fixed);
     for (int64_t i = 0; i < count; ++i) s.runs.push_back(lanes[static_cast<size_t>(i)]->run(true));
     if (has_piece) s.runs.push_back(piece->run(false));
     return fixed == kHidden ? model->hidden_batch(s, cache) : model->forward_batch(s, cache);
+  }
+
+  static void write_table(const Lane& lane) {
+    for (const Tensor& pages : lane.pages) write<int32_t>(pages, lane.table);
+  }
+  void write_positions(size_t count) {
+    for (const BatchWorkspace& w : workspaces)
+      write<int32_t>(w.positions, std::span(host_positions).first(count));
   }
 
   void place(Lane& lane, const BatchItem& item) {
@@ -128,7 +141,7 @@ struct LlamaBatch::Impl {
       is_changed |= lane.table[i] != page;
       lane.table[i] = page;
     }
-    if (is_changed) write<int32_t>(lane.pages, lane.table);
+    if (is_changed) write_table(lane);
   }
 
   /// A lane of the program that has no sequence in this step.
@@ -136,7 +149,7 @@ struct LlamaBatch::Impl {
     lanes[i]->position.set(0);
     lanes[i]->slot.set(static_cast<int64_t>(i));
     host_tokens[i] = host_positions[i] = 0;
-    if (std::exchange(lanes[i]->table[0], 0) != 0) write<int32_t>(lanes[i]->pages, lanes[i]->table);
+    if (std::exchange(lanes[i]->table[0], 0) != 0) write_table(*lanes[i]);
   }
 
   /// Runs the program over the rows that are on the host, and reads the logits asked for.
@@ -151,7 +164,7 @@ struct LlamaBatch::Impl {
     rows.set(static_cast<int64_t>(total));
     output_count.set(static_cast<int64_t>(wanted));
     write<int32_t>(tokens, std::span(host_tokens).first(padded));
-    write<int32_t>(positions, std::span(host_positions).first(padded));
+    write_positions(padded);
     write<int32_t>(outputs,
                    std::span(host_outputs).first(std::max(wanted, static_cast<size_t>(fixed))));
     const Tensor out =
@@ -230,7 +243,7 @@ struct LlamaBatch::Impl {
     const size_t total = place_piece(item, 0);
     rows.set(static_cast<int64_t>(total));
     write<int32_t>(tokens, std::span(host_tokens).first(total));
-    write<int32_t>(positions, std::span(host_positions).first(total));
+    write_positions(total);
     const Tensor out = step.capture(tokens, 0, 1, kHidden);
     hidden.resize(total * model->config().embedding_length);
     runtime::Buffer from = out.buffer();

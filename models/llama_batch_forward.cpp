@@ -9,7 +9,9 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
                            PagedKvCache& cache) const {
   const int64_t kv_heads = config_.head_count_kv, width = config_.head_length,
                 heads = config_.head_count;
-  const Tensor positions = step.positions.shrink({{0, step.rows}});
+  const size_t at_device = device_of(block);
+  const BatchWorkspace& space = step.workspaces[at_device];
+  const Tensor positions = space.positions.shrink({{0, step.rows}});
   const Heads h = project_heads(
       block, x, step.rows,
       [&](const Tensor& table, int64_t length) {
@@ -17,11 +19,11 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
       },
       [&] { return positions.cast(DType::kI64); });
   // Stored with all rows before any sequence reads them: the kernels so far know no sequences.
-  Tensor queries = step.queries.shrink({{0, step.rows}, {0, heads}, {0, width}});
+  Tensor queries = space.queries.shrink({{0, step.rows}, {0, heads}, {0, width}});
   queries.assign(h.query);
   const auto store = [&](const Tensor& what, int64_t which) {
     Tensor part =
-        step.pairs.shrink({{0, step.rows}, {which, which + 1}, {0, kv_heads}, {0, width}});
+        space.pairs.shrink({{0, step.rows}, {which, which + 1}, {0, kv_heads}, {0, width}});
     part.assign(what.reshape({step.rows, 1, kv_heads, width}));
   };
   store(h.key, 0);
@@ -33,17 +35,17 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
     return t.shrink(ranges);
   };
   for (const BatchRun& run : step.runs)
-    of_run(run, slots, run.slot).assign(of_run(run, step.pairs, run.row).cast(slots.dtype()));
+    of_run(run, slots, run.slot).assign(of_run(run, space.pairs, run.row).cast(slots.dtype()));
   // On GPUs the axes are as mix() has them: what it makes goes straight to its place.
   const bool has_axes = slots.device().hal().arch().max_block > 1;
   const Tensor joined =
-      has_axes ? step.joined.reshape({step.joined.size(0), kv_heads, heads / kv_heads, width})
-               : step.joined;
+      has_axes ? space.joined.reshape({space.joined.size(0), kv_heads, heads / kv_heads, width})
+               : space.joined;
   const int64_t shift = std::countr_zero(static_cast<uint64_t>(cache.page_length));
   for (const BatchRun& run : step.runs) {
     const SymInt end = run.position + run.count;
-    const Tensor at = Tensor::arange(end, DType::kI64, device_);
-    const Tensor page = run.pages.take(at >> shift).cast(DType::kI64);
+    const Tensor at = Tensor::arange(end, DType::kI64, device(at_device));
+    const Tensor page = run.pages[at_device].take(at >> shift).cast(DType::kI64);
     const Tensor past = slots.take((page << shift) + (at & (cache.page_length - 1)));
     const auto part = [&](int64_t which) {
       return past.slice(1, {which, which + 1})
@@ -55,18 +57,19 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
       return has_axes ? mixed : mixed.reshape({run.count, heads * width});
     };
     of_run(run, joined, run.row)
-        .assign(placed(mix(block, of_run(run, step.queries, run.row), part(0), part(1), run.count,
+        .assign(placed(mix(block, of_run(run, space.queries, run.row), part(0), part(1), run.count,
                            run.position)));
   }
-  return project_output(block, step.joined.shrink({{0, step.rows}, {0, heads * width}}));
+  return project_output(block, space.joined.shrink({{0, step.rows}, {0, heads * width}}));
 }
 
 Tensor Llama::run_blocks(const BatchStep& step, PagedKvCache& cache) const {
   Tensor x = embed(step.tokens.shrink({{0, step.rows}}), [&](const Tensor& table) {
-    return table.take(step.positions.shrink({{0, step.rows}}));
+    return table.take(step.workspaces[0].positions.shrink({{0, step.rows}}));
   });
   for (size_t i = 0; i < blocks_.size(); ++i)
-    x = run_block(i, x, [&](const Tensor& in) { return attend_paged(i, in, step, cache); });
+    x = run_block(i, bring(i, x),
+                  [&](const Tensor& in) { return attend_paged(i, in, step, cache); });
   return x;
 }
 

@@ -30,7 +30,8 @@ Tensor Llama::attend_latent(size_t block, const Tensor& x, const SymInt& count,
   const Tensor all = project(in, b.latent.key_down).contiguous();
   const Tensor components = norm(all.slice(1, {0, rank}).contiguous(), b.latent.key_norm);
   const Tensor key_turned =
-      rotate(all.slice(1, {rank, rank + rotated}).reshape({count, 1, rotated}), rope_, of_table)
+      rotate(all.slice(1, {rank, rank + rotated}).reshape({count, 1, rotated}), place(block).rope,
+             of_table)
           .reshape({count, rotated});
   const SymInt end = position + count;
   const auto rows = [&](const SymInt& begin, int64_t from, int64_t to) {
@@ -46,12 +47,12 @@ Tensor Llama::attend_latent(size_t block, const Tensor& x, const SymInt& count,
                               .matmul(b.latent.key_up.cast(DType::kF32))
                               .contiguous();
   const Tensor query_turned =
-      rotate(q.slice(2, {plain, plain + rotated}), rope_, of_table).permute({1, 0, 2});
+      rotate(q.slice(2, {plain, plain + rotated}), place(block).rope, of_table).permute({1, 0, 2});
   const std::array halves{absorbed, query_turned};
   const Tensor queries = Tensor::cat(halves, 2).contiguous();  // [heads, count, rank + rotated]
   const Tensor past = rows(0, 0, rank + rotated);
   Tensor scores = queries.matmul(past.transpose()) * static_cast<double>(config_.attention_scale);
-  scores = mask_scores(scores.unsqueeze(0), count, position, config_.blocks[block]).squeeze(0);
+  scores = mask_scores(block, scores.unsqueeze(0), count, position).squeeze(0);
   const Tensor mixed = scores.softmax(-1).matmul(rows(0, 0, rank)).contiguous();
   const Tensor values = mixed.matmul(b.latent.value_up.cast(DType::kF32).transpose());
   const Tensor joined = values.permute({1, 0, 2}).reshape({count, heads * value_length});

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "models/llama.h"
@@ -10,6 +11,7 @@
 #include "models/model_error.h"
 #include "runtime/buffer.h"
 #include "runtime/device.h"
+#include "runtime/device_list.h"
 
 namespace bm::models {
 namespace {
@@ -51,21 +53,20 @@ class LlamaLoader {
     model_ = model.get();
     LlamaConfig& c = model_->config_;
     c = BM_TRY(LlamaConfig::from_gguf(*file_));
-    model_->device_ = options_.device;
-    device_ = BM_TRY(options_.device.empty() ? runtime::default_device()
-                                             : runtime::open_device(options_.device));
+    BM_TRY(open_devices());
     model_->context_ =
         options_.context ? options_.context : std::min<uint32_t>(c.context_length, 4096);
     if (model_->context_ > c.context_length)
       return fail(Code::kInvalidArgument,
                   "context {} exceeds the {} positions the model was made for", model_->context_,
                   c.context_length);
+    BM_TRY(divide_blocks());
     // Once without loading: what does not fit or is not understood is known before any work.
     BM_TRY(load_all());
     BM_TRY(check_all_used());
     BM_TRY(check_memory());
     if (options_.keep_weights)
-      kept_ = BM_TRY(KeptWeights::open(*device_, *file_, std::move(items_)));
+      kept_ = BM_TRY(KeptWeights::open(*devices_[0], *file_, std::move(items_[0])));
     is_loading_ = true;
     BM_TRY(load_all());
     if (kept_) {
@@ -73,15 +74,17 @@ class LlamaLoader {
       model_->attached_bytes_ = kept_->attached_bytes();
       model_->uploaded_bytes_ = kept_->uploaded_bytes();
     }
-    if (c.rope_style != RopeStyle::kNone) {
-      model_->rope_ = model_->make_rope_table(c.rope, factors_);
-      const bool is_one =
-          c.local_rope == c.rope || std::none_of(c.blocks.begin(), c.blocks.end(),
-                                                 [](const BlockConfig& b) { return b.is_local; });
-      model_->local_rope_ =
-          is_one ? model_->rope_ : model_->make_rope_table(c.local_rope, factors_);
+    const bool is_one =
+        c.local_rope == c.rope || std::none_of(c.blocks.begin(), c.blocks.end(),
+                                               [](const BlockConfig& b) { return b.is_local; });
+    for (Llama::Place& place : model_->places_) {
+      if (c.rope_style != RopeStyle::kNone) {
+        place.rope = model_->make_rope_table(c.rope, factors_, place.device);
+        place.local_rope =
+            is_one ? place.rope : model_->make_rope_table(c.local_rope, factors_, place.device);
+      }
+      if (c.alibi_bias > 0) place.slopes = model_->make_slopes(place.device);
     }
-    if (c.alibi_bias > 0) model_->make_slopes();
     return std::shared_ptr<const Llama>(std::move(model));
   }
 
@@ -89,16 +92,101 @@ class LlamaLoader {
   std::shared_ptr<const GgufFile> file_;
   const Llama::LoadOptions& options_;
   Llama* model_ = nullptr;
-  runtime::Device* device_ = nullptr;
+  std::vector<runtime::Device*> devices_;  ///< in the order of model_->places_
+  size_t at_ = 0;                          ///< the one that is loaded to
+  bool is_here_ = true;                    ///< what is looked at belongs to this stage
   uint64_t done_ = 0, total_ = 0;
-  bool is_loading_ = false;               ///< false: tensors are only looked at
-  std::set<std::string_view> used_;       ///< names
-  std::vector<KeptWeights::Item> items_;  ///< in the order of loading
-  std::unique_ptr<KeptWeights> kept_;     ///< nullptr: weights go with the process
-  std::vector<float> factors_;            ///< of rope_freqs.weight
+  bool is_loading_ = false;                            ///< false: tensors are only looked at
+  std::set<std::string_view> used_;                    ///< names
+  std::vector<std::vector<KeptWeights::Item>> items_;  ///< of a device, in the order of loading
+  std::unique_ptr<KeptWeights> kept_;                  ///< nullptr: weights go with the process
+  std::vector<float> factors_;                         ///< of rope_freqs.weight
+
+  runtime::Device& device() const { return *devices_[at_]; }
+  const std::string& device_name() const { return model_->places_[at_].device; }
+
+  Status open_devices() {
+    const auto names = runtime::device_list(options_.device);
+    for (const std::string& name : names) {
+      if (name.empty() && names.size() > 1)
+        return fail(Code::kInvalidArgument, "\"{}\" has an empty name of a device",
+                    options_.device);
+      devices_.push_back(
+          BM_TRY(name.empty() ? runtime::default_device() : runtime::open_device(name)));
+      if (std::ranges::count(devices_, devices_.back()) > 1)
+        return fail(Code::kInvalidArgument, "\"{}\" names {} twice", options_.device,
+                    devices_.back()->name());
+      model_->places_.push_back({.device = name, .rope = {}, .local_rope = {}, .slopes = {}});
+    }
+    items_.resize(devices_.size());
+    if (options_.keep_weights && devices_.size() > 1)
+      return fail(Code::kUnsupported,
+                  "weights are kept on one device; \"{}\" names {} (--keep-weights)",
+                  options_.device, devices_.size());
+    return {};
+  }
+
+  static uint64_t free_memory(runtime::Device& device) {
+    const hal::MemoryInfo memory = device.hal().memory();
+    return memory.total > memory.used ? memory.total - memory.used : 0;
+  }
+
+  /// Consecutive items to each of `parts`, one at least, so that sums of `bytes` are as `shares`.
+  /// An item goes where its middle lies.
+  static std::vector<size_t> divide(std::span<const double> bytes, std::span<const double> shares) {
+    const double all = std::accumulate(bytes.begin(), bytes.end(), 1.0),
+                 shares_sum = std::accumulate(shares.begin(), shares.end(), 1.0);
+    std::vector<size_t> out;
+    size_t part = 0;
+    double done = 0, end = shares[0];
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      const bool is_full = (done + bytes[i] / 2) / all >= end / shares_sum,
+                 is_needed_later = bytes.size() - i < shares.size() - part;
+      if (part + 1 < shares.size() && (is_full || is_needed_later) && !out.empty() &&
+          out.back() == part)
+        end += shares[++part];
+      out.push_back(part);
+      done += bytes[i];
+    }
+    return out;
+  }
+
+  /// Blocks of this stage, by the bytes of their tensors, and of each of its devices, by the memory
+  /// that is free there too.
+  Status divide_blocks() {
+    const uint32_t blocks = model_->config_.block_count;
+    std::vector<double> bytes(blocks);
+    for (const GgufTensor& t : file_->tensors())
+      for (uint32_t i = 0; i < blocks; ++i)
+        if (t.name.starts_with(fmt::format("blk.{}.", i)))
+          bytes[i] += static_cast<double>(t.data.size());
+    if (options_.stages > 1 && !model_->config_.is_causal)
+      return fail(Code::kUnsupported,
+                  "{}: this model makes embeddings, which processes do not share; one process "
+                  "divides it over several devices",
+                  model_->config_.architecture);
+    if (blocks < options_.stages)
+      return fail(Code::kInvalidArgument, "{} stages; the model has {} blocks", options_.stages,
+                  blocks);
+    const auto stages = divide(bytes, std::vector<double>(options_.stages, 1.0));
+    const auto mine = std::ranges::equal_range(stages, options_.stage);
+    model_->first_block_ = static_cast<size_t>(mine.begin() - stages.begin());
+    model_->end_block_ = static_cast<size_t>(mine.end() - stages.begin());
+    if (mine.size() < devices_.size())
+      return fail(Code::kInvalidArgument, "\"{}\" names {} devices; the model has {} blocks{}",
+                  options_.device, devices_.size(), mine.size(),
+                  options_.stages > 1 ? " in this stage" : "");
+    std::vector<double> room;
+    for (runtime::Device* d : devices_) room.push_back(static_cast<double>(free_memory(*d)));
+    model_->place_of_block_.assign(blocks, 0);
+    std::ranges::copy(
+        divide(std::span(bytes).subspan(model_->first_block_, mine.size()), room),
+        model_->place_of_block_.begin() + static_cast<ptrdiff_t>(model_->first_block_));
+    return {};
+  }
 
   bool can_use_in_place(const GgufTensor& t, DType dtype) const {
-    const hal::Vendor vendor = device_->hal().arch().vendor;
+    const hal::Vendor vendor = device().hal().arch().vendor;
     const bool is_host = vendor == hal::Vendor::kCpu || vendor == hal::Vendor::kRef;
     return is_host &&
            reinterpret_cast<uintptr_t>(t.data.data()) % static_cast<uintptr_t>(item_size(dtype)) ==
@@ -107,7 +195,7 @@ class LlamaLoader {
 
   /// NULL stands for a CPU or, where it runs work-groups, for a card of NVIDIA or AMD.
   bool is_for_gpu() const {
-    const hal::Arch& arch = device_->hal().arch();
+    const hal::Arch& arch = device().hal().arch();
     return arch.vendor == hal::Vendor::kAmd || arch.vendor == hal::Vendor::kNv ||
            (arch.vendor == hal::Vendor::kNull && arch.max_block > 1);
   }
@@ -119,7 +207,7 @@ class LlamaLoader {
     const bool is_stack = t.rank == 3 && t.name.ends_with("_exps.weight");
     // Rows that are only taken are best where they are.
     if (direct_dtype(t.type) && t.name == kEmbedding && file_->find_tensor(kOutput)) return false;
-    const hal::Vendor vendor = device_->hal().arch().vendor;
+    const hal::Vendor vendor = device().hal().arch().vendor;
     const bool is_cpu =
         vendor == hal::Vendor::kCpu || (vendor == hal::Vendor::kNull && !is_for_gpu());
     return options_.keep_blocks && (is_cpu || (is_for_gpu() && !direct_dtype(t.type))) &&
@@ -141,24 +229,32 @@ class LlamaLoader {
   /// Refuses a model that cannot fit before a byte is allocated.
   Status check_memory() {
     const LlamaConfig& c = model_->config_;
-    uint64_t needed = 0;
-    for (const GgufTensor& t : file_->tensors()) {
-      total_ += t.data.size();
-      needed += bytes_of(t);
-    }
     const uint64_t per_position = c.latent.rank > 0 ? uint64_t{c.latent.rank} + c.rope_length
                                                     : uint64_t{2} * c.head_count_kv * c.head_length;
-    const auto attention_blocks = static_cast<uint64_t>(std::count_if(
-        c.blocks.begin(), c.blocks.end(), [](const BlockConfig& b) { return !b.is_recurrent; }));
-    const uint64_t cache = attention_blocks * per_position * model_->context_ * sizeof(float);
-    const hal::MemoryInfo memory = device_->hal().memory();
-    const uint64_t available = memory.total > memory.used ? memory.total - memory.used : 0;
-    if (needed + cache > available)
-      return fail(Code::kOutOfMemory,
-                  "the model needs {} for weights and {} for {} positions of keys and values; {} "
-                  "has {} free of {}",
-                  mib(needed), mib(cache), model_->context_, device_->name(), mib(available),
-                  mib(memory.total));
+    const uint64_t cache_of_block = per_position * model_->context_ * sizeof(float);
+    uint64_t in_host_memory = 0;  // which all devices of the host share
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      uint64_t needed = 0;
+      for (const KeptWeights::Item& item : items_[i]) {
+        total_ += item.tensor->data.size();
+        needed += item.bytes;
+      }
+      uint64_t blocks = 0;  // that keep keys and values
+      for (size_t b = model_->first_block_; b < model_->end_block_; ++b)
+        if (model_->place_of_block_[b] == i && !c.blocks[b].is_recurrent) ++blocks;
+      const uint64_t cache = blocks * cache_of_block;
+      const bool is_host = devices_[i]->hal().is_inline();
+      const uint64_t free = free_memory(*devices_[i]);
+      const uint64_t available = is_host ? free - std::min(free, in_host_memory) : free;
+      if (needed + cache > available)
+        return fail(Code::kOutOfMemory,
+                    "the model needs {} for weights and {} for {} positions of keys and values{}; "
+                    "{} has {} free of {}",
+                    mib(needed), mib(cache), model_->context_,
+                    devices_.size() > 1 ? fmt::format(" of {} blocks", blocks) : "",
+                    devices_[i]->name(), mib(available), mib(devices_[i]->hal().memory().total));
+      if (is_host) in_host_memory += needed + cache;
+    }
     return {};
   }
 
@@ -181,7 +277,7 @@ class LlamaLoader {
   Result<Tensor> load(const std::string& name, std::initializer_list<uint64_t> dims) {
     const GgufTensor& t = *BM_TRY(find(name, dims));
     if (!is_loading_) {
-      items_.push_back({&t, bytes_of_plain(t), false});
+      if (is_here_) items_[at_].push_back({&t, bytes_of_plain(t), false});
       return Tensor();
     }
     Tensor out = make(t);
@@ -201,14 +297,14 @@ class LlamaLoader {
 
   Matrix load_rows(const GgufTensor& t, uint64_t columns, uint64_t rows) {
     if (!is_loading_) {
-      items_.push_back({&t, bytes_of(t), is_packed(t)});
+      if (is_here_) items_[at_].push_back({&t, bytes_of(t), is_packed(t)});
       return Matrix();
     }
     Matrix out;
     if (is_packed(t)) {
       const bool is_there = kept_ && kept_->next();
       out = Matrix::pack(t.type, t.data, static_cast<int64_t>(rows), static_cast<int64_t>(columns),
-                         options_.device, kept_.get(), is_there);
+                         device_name(), kept_.get(), is_there);
     } else {
       out = Matrix(make(t));
     }
@@ -222,12 +318,12 @@ class LlamaLoader {
     if (kept_) return make_kept(t, shape);
     if (const auto dtype = direct_dtype(t.type)) {
       if (!can_use_in_place(t, *dtype))
-        return Tensor::from_bytes(t.data, shape, *dtype, options_.device);
+        return Tensor::from_bytes(t.data, shape, *dtype, device_name());
       // Kernels only read weights; the mapping lives as long as the tensor.
       void* pointer = const_cast<std::byte*>(t.data.data());
-      return Tensor::from_blob(pointer, shape, *dtype, options_.device, [keep = file_] {});
+      return Tensor::from_blob(pointer, shape, *dtype, device_name(), [keep = file_] {});
     }
-    Tensor out = Tensor::empty(shape, DType::kF32, options_.device);
+    Tensor out = Tensor::empty(shape, DType::kF32, device_name());
     if (std::byte* host = out.buffer().host()) {
       unwrap(dequantize_row(t.type, t.data,
                             {reinterpret_cast<float*>(host), static_cast<size_t>(t.value_count)}));
@@ -236,7 +332,7 @@ class LlamaLoader {
     }
     std::vector<float> values(t.value_count);
     unwrap(dequantize_row(t.type, t.data, values));
-    return Tensor::from(values, shape, options_.device);
+    return Tensor::from(values, shape, device_name());
   }
 
   Tensor make_kept(const GgufTensor& t, const Shape& shape) {
@@ -364,14 +460,17 @@ class LlamaLoader {
     for (size_t i = 0; i < rows.size(); ++i) {
       t = BM_TRY(find(p + kHeadMatrices[i] + ".weight", {columns, rows[i]}));
       all += rows[i];
-      if (!is_loading_) continue;
+      if (!is_loading_) {
+        if (is_here_) items_[at_].push_back({t, bytes_of(*t), is_packed(*t)});
+        continue;
+      }
       data.insert(data.end(), t->data.begin(), t->data.end());
       report(*t);
     }
     if (!is_loading_) return Matrix();
     const auto m = static_cast<int64_t>(all), n = static_cast<int64_t>(columns);
-    if (is_packed(*t)) return Matrix::pack(t->type, data, m, n, options_.device, nullptr, false);
-    return Matrix(Tensor::from_bytes(data, {m, n}, *direct_dtype(t->type), options_.device));
+    if (is_packed(*t)) return Matrix::pack(t->type, data, m, n, device_name(), nullptr, false);
+    return Matrix(Tensor::from_bytes(data, {m, n}, *direct_dtype(t->type), device_name()));
   }
 
   Status load_attention(const std::string& p, Llama::Block* b) {
@@ -569,13 +668,44 @@ class LlamaLoader {
   Status load_all() {
     const LlamaConfig& c = model_->config_;
     BM_TRY(load_factors());
+    // What is not of this stage is looked at, and not loaded.
+    if (at(0, model_->is_first_stage())) BM_TRY(load_input());
+    model_->blocks_.assign(c.block_count, {});
+    for (uint32_t i = 0; i < c.block_count; ++i) {
+      const bool is_mine = i >= model_->first_block_ && i < model_->end_block_;
+      if (!at(model_->place_of_block_[i], is_mine)) continue;
+      const std::string p = fmt::format("blk.{}.", i);
+      Llama::Block b;
+      BM_TRY(load_norms(p, &b));
+      BM_TRY(c.blocks[i].is_recurrent ? load_recurrent(p, &b.recurrent) : load_attention(p, &b));
+      BM_TRY(load_feed_forward(i, p, &b));
+      model_->blocks_[i] = std::move(b);
+    }
+    if (at(devices_.size() - 1, model_->is_last_stage())) BM_TRY(load_output());
+    return {};
+  }
+
+  /// Where what comes next belongs; false: it need not be looked at.
+  bool at(size_t device, bool is_here) {
+    at_ = device;
+    is_here_ = is_here;
+    return is_here || !is_loading_;
+  }
+
+  Status load_input() {
+    const LlamaConfig& c = model_->config_;
     const uint64_t width = c.embedding_length;
     model_->embedding_ = BM_TRY(load_matrix(kEmbedding, width, c.vocab_size));
     if (c.row->has(kEmbeddingNorm))
       model_->embedding_norm_ = BM_TRY(load_norm("token_embd_norm", {width}, Need::kYes));
     if (c.row->has(kPositionTable))
       model_->positions_ = BM_TRY(load("position_embd.weight", {width, c.context_length}));
-    BM_TRY(load_token_type());
+    return load_token_type();
+  }
+
+  Status load_output() {
+    const LlamaConfig& c = model_->config_;
+    const uint64_t width = c.embedding_length;
     // LFM2 calls what stands before the logits the embeddings' norm; older files do not.
     const bool is_neo = c.architecture == "neo-bert";
     const bool is_lfm = c.row->has(kShortConvolution) && !file_->find_tensor("output_norm.weight");
@@ -584,18 +714,19 @@ class LlamaLoader {
                                              : "output_norm";
     if (!c.row->has(kNormsAfterSums))
       model_->output_norm_ = BM_TRY(load_norm(output_norm, {width}, Need::kYes));
-    if (c.is_causal && file_->find_tensor(kOutput))
-      model_->output_.matrix = BM_TRY(load_matrix(kOutput, width, c.vocab_size));
-    BM_TRY(load_optional(model_->output_.bias, "output.bias", {c.vocab_size}));
-    model_->blocks_.clear();
-    for (uint32_t i = 0; i < c.block_count; ++i) {
-      const std::string p = fmt::format("blk.{}.", i);
-      Llama::Block b;
-      BM_TRY(load_norms(p, &b));
-      BM_TRY(c.blocks[i].is_recurrent ? load_recurrent(p, &b.recurrent) : load_attention(p, &b));
-      BM_TRY(load_feed_forward(i, p, &b));
-      model_->blocks_.push_back(std::move(b));
-    }
+    if (c.is_causal) BM_TRY(load_output_matrix());
+    return load_optional(model_->output_.bias, "output.bias", {c.vocab_size});
+  }
+
+  Status load_output_matrix() {
+    const LlamaConfig& c = model_->config_;
+    const bool has_output = file_->find_tensor(kOutput) != nullptr,
+               has_embedding = at_ == 0 && model_->is_first_stage();
+    if (has_output || !has_embedding)
+      model_->output_.matrix =
+          BM_TRY(load_matrix(has_output ? kOutput : kEmbedding, c.embedding_length, c.vocab_size));
+    else
+      model_->output_.matrix = model_->embedding_;
     return {};
   }
 };

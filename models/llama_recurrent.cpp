@@ -43,7 +43,7 @@ Tensor Llama::attend_recurrent(size_t block, const Tensor& x, const SymInt& posi
   const Tensor all = project(in, r.in).contiguous();
   const auto part = [&](int64_t i) { return all.slice(1, {i * width, (i + 1) * width}); };
   const Tensor mixed = convolve((part(0) * part(2)).contiguous(), r.convolution, cache.keys[block],
-                                position, device_);
+                                position, place(block).device);
   return project(QuantisedActivations((part(1) * mixed.reshape({1, width})).contiguous()), r.out);
 }
 
@@ -55,10 +55,10 @@ Tensor Llama::delta_net(size_t block, const QuantisedActivations& in, const SymI
   const RecurrentConfig& c = config_.recurrent;
   const int64_t length = c.length, heads = c.heads, groups = c.groups, each = heads / groups,
                 keys = groups * length;
-  const Tensor turned =
-      convolve(project(in, r.in).contiguous(), r.convolution, cache.keys[block], position, device_)
-          .silu()
-          .contiguous();
+  const Tensor turned = convolve(project(in, r.in).contiguous(), r.convolution, cache.keys[block],
+                                 position, place(block).device)
+                            .silu()
+                            .contiguous();
   const double least = static_cast<double>(config_.norm_epsilon);
   // A group of Qwen3-Next is heads side by side, one of Qwen3.5 every so-manieth head.
   const bool is_beside = r.beta_alpha.matrix.is_valid();
@@ -85,7 +85,7 @@ Tensor Llama::delta_net(size_t block, const QuantisedActivations& in, const SymI
                            .contiguous();
   // [heads, length of values, length of keys]
   Tensor& state = cache.values[block];
-  const Tensor old = (from_start(state, position, device_) * decay).contiguous();
+  const Tensor old = (from_start(state, position, place(block).device) * decay).contiguous();
   const Tensor expected = (old * key).sum({2}, true).contiguous();
   const Tensor change =
       ((value.reshape({heads, length, 1}) - expected) * beta.sigmoid()).contiguous();

@@ -1,6 +1,7 @@
 #pragma once
 // One sequence: tokens go in, logits come out. Prompt and decode steps are captured and replayed.
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -9,16 +10,30 @@
 
 namespace bm::models {
 
+/// Consecutive tokens on their way through the stages of a model.
+struct StagePiece {
+  uint32_t position = 0, count = 0;
+  bool is_last = false;  ///< of what was fed: its logits are wanted
+};
+
 /// Thread: belongs to one thread at a time; sessions of one model are independent.
 class LlamaSession {
  public:
-  explicit LlamaSession(std::shared_ptr<const Llama> model);
+  /// Gives hidden states [count, embedding length] to the next stage of the model and, of the last
+  /// piece, fills in what it answers: logits in the first stage, nothing in others.
+  using NextStage = std::function<Status(const StagePiece& piece, std::span<const float> hidden,
+                                         std::span<float> logits)>;
+  /// `next`: of a model that is not the last stage.
+  explicit LlamaSession(std::shared_ptr<const Llama> model, NextStage next = {});
   ~LlamaSession();
 
   /// Appends tokens and computes the logits after the last one.
   /// Errors: kInvalidArgument (no tokens, id out of range, more tokens than room()); errors of the
   /// device.
   Status feed(std::span<const int32_t> tokens);
+  /// The same for hidden states of the stage before, of one piece of at most max_piece() tokens.
+  Status feed_hidden(const StagePiece& piece, std::span<const float> hidden);
+  static uint32_t max_piece();
   /// Logits after the last token fed, one per token of the vocabulary.
   std::span<const float> logits() const;
   uint32_t position() const;  ///< tokens fed so far

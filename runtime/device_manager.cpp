@@ -9,6 +9,7 @@
 #include "runtime/base/env.h"
 #include "runtime/base/fork.h"
 #include "runtime/base/out_of_memory.h"
+#include "runtime/device_list.h"
 #include "runtime/hal/leaving.h"
 #include "runtime/stream.h"
 
@@ -353,6 +354,25 @@ Result<Device*> open_device_with(std::span<const hal::DriverInfo> drivers, std::
     manager = slot.get();
   }
   return manager->open(name);
+}
+
+std::vector<std::string> device_list(std::string_view text) {
+  const std::span<const hal::DriverInfo> drivers = hal::builtin_drivers();
+  const auto names_a_device = [&](std::string_view rest) {
+    const std::string word = upper_case(rest.substr(0, rest.find_first_of(",;:+")));
+    return std::ranges::any_of(drivers, [&](const hal::DriverInfo& d) {
+      return word == d.name || has_word(d.interfaces, word);
+    });
+  };
+  std::vector<std::string> out;
+  size_t begin = 0;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != ';' && (text[at] != ',' || !names_a_device(text.substr(at + 1)))) continue;
+    out.emplace_back(text.substr(begin, at - begin));
+    begin = at + 1;
+  }
+  out.emplace_back(text.substr(begin));
+  return out;
 }
 
 Result<std::string> canonical_name(std::string_view name) {

@@ -8,6 +8,7 @@
 #include "models/chat_prompt.h"
 #include "runtime/base/env.h"
 #include "runtime/base/out_of_memory.h"
+#include "runtime/device_list.h"
 #include "serve/draft_model.h"
 
 namespace bm::serve {
@@ -94,7 +95,7 @@ Status HostedModel::load() {
     drafter = std::make_shared<LookupDrafter>();
   if (options_.draft_tokens > 0 && !options_.draft_model.empty())
     drafter = BM_TRY(make_draft_model({.path = options_.draft_model,
-                                       .device = options_.engine.device,
+                                       .device = runtime::device_list(options_.engine.device)[0],
                                        .sequences = options_.engine.batch.sequences,
                                        .context = context_,
                                        .vocabulary = tokenizer_->size()}));

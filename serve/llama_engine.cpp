@@ -2,6 +2,7 @@
 
 #include "models/llama_encoder.h"
 #include "runtime/device.h"
+#include "runtime/device_list.h"
 
 namespace bm::serve {
 namespace {
@@ -76,10 +77,13 @@ class LlamaEngine final : public Engine {
 
   Status recover() override {
     unload();  // its memory goes with the device
-    auto device =
-        options_.device.empty() ? runtime::default_device() : runtime::open_device(options_.device);
-    if (!device) return tl::unexpected<Error>(device.error());
-    BM_TRY((*device)->recover());
+    const auto names = runtime::device_list(options_.device);
+    for (const std::string& name : names) {
+      runtime::Device* device =
+          BM_TRY(name.empty() ? runtime::default_device() : runtime::open_device(name));
+      // Of several, those that others may use go on.
+      if (names.size() == 1 || !device->lost()) BM_TRY(device->recover());
+    }
     return load();
   }
 

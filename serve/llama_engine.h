@@ -10,7 +10,7 @@
 namespace bm::serve {
 
 struct LlamaEngineOptions {
-  std::string device;    ///< "" = default device
+  std::string device;    ///< as in Llama::LoadOptions
   uint32_t context = 0;  ///< positions of a sequence; 0: min(model's, 4096)
   uint32_t threads = 0;  ///< as BM_THREADS; 0: as that says
   models::LlamaBatch::Options batch;

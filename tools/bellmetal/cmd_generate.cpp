@@ -55,6 +55,12 @@ void add_generate(CLI::App& app, Run& run) {
                            ->excludes(given->prompt_option);
   add_sampling_flags(*command, given->options.sampling);
   add_model_flags(*command, given->options.model);
+  command
+      ->add_option_function<std::string>(
+          "--split", [given](const std::string&) { given->options.is_split = true; },
+          "layers: divide the model over the processes that mpirun (Open MPI) started")
+      ->check(CLI::IsMember({"layers"}))
+      ->type_name("MODE");
   command->add_flag("--json", given->options.model.json,
                     "Print one JSON object with text and speed at the end");
   command->footer(
@@ -62,7 +68,9 @@ void add_generate(CLI::App& app, Run& run) {
                "bellmetal generate model.gguf \"Once upon a time\" --temperature 0.8 --seed 7\n"
                "bellmetal generate -m model.gguf -f prompt.txt -n 200 --temp 0.7 --top-k 40\n"
                "bellmetal generate model.gguf - --stop '###' < prompt.txt\n"
-               "bellmetal generate model.gguf \"1, 2, 3,\" --max-tokens 20 --json"));
+               "bellmetal generate model.gguf \"1, 2, 3,\" --max-tokens 20 --json\n"
+               "bellmetal generate model.gguf \"1, 2, 3,\" --device AMD:0,AMD:1\n"
+               "mpirun -n 2 bellmetal generate model.gguf \"1, 2, 3,\" --split layers"));
   command->callback([&run, given] { run = [o = resolve(*given)] { return run_generate(o); }; });
 }
 

@@ -60,7 +60,8 @@ void add_serve(CLI::App& app, Run& run) {
       ->check(CLI::Range(0U, 1U << 24));
   option("--chat-template", o.chat_template, "A file with a chat template for all models");
   flag("--no-access-log", o.has_no_access_log, "Do not log requests on stderr");
-  option("--device", o.device, "Device as in DEV, for example CPU");
+  option("--device", o.device,
+         "Device as in DEV, for example CPU; several (AMD:0,AMD:1) divide the models by layers");
   option("--threads", o.threads, "Threads of the CPU device; 0: all cores")
       ->check(CLI::Range(0U, 4096U));
   flag("--json", o.json, "Print errors as JSON; the log is JSON anyway");

@@ -12,7 +12,8 @@ namespace bm::cli {
 struct ModelOptions {
   std::string path;           ///< of a GGUF file
   uint32_t context = 0;       ///< positions; 0: the model's, at most 4096
-  std::string device;         ///< empty: DEV or the first usable one
+  std::string device;         ///< empty: DEV or the first usable one; several divide the model
+  uint32_t stages = 1;        ///< processes that divide the model; this one has the first blocks
   uint32_t threads = 0;       ///< of the CPU device; 0: BM_THREADS or all
   std::string bundle;         ///< of `bellmetal bake`; empty: BM_BUNDLE or none
   bool keep_weights = false;  ///< BM_KEEP_WEIGHTS does the same
@@ -48,6 +49,7 @@ struct GenerateOptions {
   SamplingOptions sampling;
   std::string prompt;       ///< "-": stdin
   std::string prompt_file;  ///< in place of it
+  bool is_split = false;    ///< by layers over the ranks of mpirun
 };
 
 /// A conversation: on a terminal with line editing, else a message per line of stdin.

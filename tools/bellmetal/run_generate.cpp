@@ -2,9 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/env.h"
 #include "tools/bellmetal/interrupt.h"
 #include "tools/bellmetal/options.h"
 #include "tools/bellmetal/output.h"
+#include "tools/bellmetal/split_model.h"
 #include "tools/bellmetal/text_model.h"
 
 namespace bm::cli {
@@ -56,14 +58,9 @@ Result<std::string> prompt_of(const GenerateOptions& options) {
   return text;
 }
 
-}  // namespace
-
-int run_generate(const GenerateOptions& options) {
+int generate(const GenerateOptions& options, SplitModel* split) {
   const bool as_json = options.model.json;
   auto start = Clock::now();
-  const auto model_settings = ModelSettings::apply(options.model);
-  if (!model_settings) return report(model_settings.error(), as_json);
-  InterruptScope interrupt;
   const auto prompt = prompt_of(options);
   if (is_interrupted()) return kInterrupted;
   if (!prompt)
@@ -72,7 +69,12 @@ int run_generate(const GenerateOptions& options) {
   const auto plan = plan_sampling(options.sampling);
   if (!plan) return report(plan.error(), as_json);
   TextModel model;
-  if (const int code = model.open(options.model); code != kOk) return code;
+  if (const int code = model.open(options.model, split ? split->next_stage() : nullptr);
+      code != kOk)
+    return code;
+  if (split)
+    if (const Status loaded = split->wait_loaded(); !loaded)
+      return report_file(loaded.error(), options.model.path, as_json);
   Answerer answerer(model, options.sampling, *plan);
   const auto tokens = model.tokenizer().encode(*prompt);
   if (!tokens) return report(tokens.error(), as_json);
@@ -92,6 +94,32 @@ int run_generate(const GenerateOptions& options) {
     return report(answer.error(), as_json);
   }
   return print(*answer, model, options);
+}
+
+/// One of the processes that mpirun started.
+int run_rank(GenerateOptions options) {
+  const bool as_json = options.model.json;
+  if (!MpiWorld::is_launched())
+    return report(Error{Code::kInvalidArgument,
+                        "--split layers is for the processes of mpirun: mpirun -n 2 bellmetal "
+                        "generate … --split layers"},
+                  kUsage, as_json);
+  // Slow is what a device may be 20 times in a row: loading, or a piece of a prompt.
+  auto world = MpiWorld::join(std::chrono::milliseconds(uint64_t{settings().wait_timeout_ms} * 20));
+  if (!world) return report(world.error(), kUnavailable, as_json);
+  if ((*world)->rank() > 0) return run_stage(**world, options.model);
+  options.model.stages = (*world)->size();
+  SplitModel split(**world);
+  return generate(options, &split);
+}
+
+}  // namespace
+
+int run_generate(const GenerateOptions& options) {
+  const auto model_settings = ModelSettings::apply(options.model);
+  if (!model_settings) return report(model_settings.error(), options.model.json);
+  InterruptScope interrupt;
+  return options.is_split ? run_rank(options) : generate(options, nullptr);
 }
 
 }  // namespace bm::cli

@@ -132,7 +132,9 @@ void add_model_flags(CLI::App& command, ModelOptions& o) {
                   "Tokens that prompt and text may have together; 0: the model's, at most 4096")
       ->check(CLI::Range(0U, 1U << 24))
       ->capture_default_str();
-  command.add_option("--device", o.device, "Device as in DEV, for example CPU");
+  command.add_option(
+      "--device", o.device,
+      "Device as in DEV, for example CPU; several (AMD:0,AMD:1) divide the model by layers");
   command.add_option("-t,--threads", o.threads, "Threads of the CPU device; 0: all cores")
       ->check(CLI::Range(0U, 4096U))
       ->capture_default_str();

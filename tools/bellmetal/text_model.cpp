@@ -13,6 +13,7 @@
 #include "runtime/base/env.h"
 #include "runtime/base/trust.h"
 #include "runtime/device.h"
+#include "runtime/device_list.h"
 #include "tools/bellmetal/interrupt.h"
 #include "tools/bellmetal/output.h"
 #include "tools/bellmetal/progress.h"
@@ -93,7 +94,7 @@ Result<ModelSettings> ModelSettings::apply(const ModelOptions& options) {
   return out;
 }
 
-int TextModel::open(const ModelOptions& options) {
+int TextModel::open(const ModelOptions& options, models::LlamaSession::NextStage next) {
   options_ = options;
   const auto report_file = [&](const Error& error) {
     return cli::report_file(error, options_.path, options_.json);
@@ -104,17 +105,21 @@ int TextModel::open(const ModelOptions& options) {
   auto tokenizer = models::Tokenizer::from_gguf(*file_);
   if (!tokenizer) return report_file(tokenizer.error());
   tokenizer_ = std::move(*tokenizer);
-  auto device =
-      options_.device.empty() ? runtime::default_device() : runtime::open_device(options_.device);
-  if (!device) return report(device.error(), options_.json);
-  device_ = (*device)->name();
-  if (const std::string& r = (*device)->renderer(); !r.empty()) device_ += ":" + r;
+  runtime::Device* first = nullptr;
+  for (const std::string& name : runtime::device_list(options_.device)) {
+    auto device = name.empty() ? runtime::default_device() : runtime::open_device(name);
+    if (!device) return report(device.error(), options_.json);
+    if (!first) first = *device;
+    device_ += (device_.empty() ? "" : ",") + (*device)->name();
+    if (const std::string& r = (*device)->renderer(); !r.empty()) device_ += ":" + r;
+  }
   models::Llama::LoadOptions load;
   load.device = options_.device;
+  load.stages = options_.stages;
   load.context = options_.context;
   load.keep_weights = options_.keep_weights || settings().keep_weights;
   if (load.keep_weights)
-    if (const Status can = models::can_keep_weights(**device); !can)
+    if (const Status can = models::can_keep_weights(*first); !can)
       return report(can.error(), options_.json);
   std::optional<Progress> progress;
   load.progress = [&](uint64_t done, uint64_t total) {
@@ -133,7 +138,7 @@ int TextModel::open(const ModelOptions& options) {
         Error{Code::kCorrupt, fmt::format("the tokenizer has {} tokens, token_embd.weight only {}",
                                           tokenizer_->size(), (*model)->config().vocab_size)});
   try {
-    session_ = std::make_unique<models::LlamaSession>(*model);
+    session_ = std::make_unique<models::LlamaSession>(*model, std::move(next));
   } catch (const Exception& e) {
     return report(e.error(), options_.json);
   }

@@ -46,7 +46,8 @@ class TextModel {
  public:
   /// Opens file, tokenizer, device and weights. Not kOk: the exit code of an error that was
   /// reported. Errors of the file get kBadFile, others their own code.
-  int open(const ModelOptions& options);
+  /// `next`: where options.stages is more than 1.
+  int open(const ModelOptions& options, models::LlamaSession::NextStage next = {});
 
   const models::GgufFile& file() const { return *file_; }
   const models::Tokenizer& tokenizer() const { return *tokenizer_; }

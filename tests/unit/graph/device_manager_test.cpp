@@ -1,3 +1,4 @@
+#include "runtime/device_list.h"
 #include "runtime/device_manager.h"
 
 #include <sys/wait.h>
@@ -263,6 +264,16 @@ TEST(Devices, CanonicalNameIsIdempotent) {
   EXPECT_EQ(must(runtime::canonical_name("cpu:1")), "CPU:1");
   EXPECT_EQ(must(runtime::canonical_name("CPU:1")), "CPU:1");
   EXPECT_FALSE(runtime::canonical_name("CPU;AMD").has_value());
+}
+
+TEST(Devices, ListsAreDividedWhereAnotherDeviceBegins) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(runtime::device_list(""), Names{""});
+  EXPECT_EQ(runtime::device_list("CPU"), Names{"CPU"});
+  EXPECT_EQ(runtime::device_list("CPU:1,cpu:2;AMD"), (Names{"CPU:1", "cpu:2", "AMD"}));
+  EXPECT_EQ(runtime::device_list("KFD:0,1+AMD"), Names{"KFD:0,1+AMD"});
+  EXPECT_EQ(runtime::device_list("CPU::x86_64,znver4,CPU:3"),
+            (Names{"CPU::x86_64,znver4", "CPU:3"}));
 }
 
 TEST(Devices, ForkedChildIsRefusedAndTheParentGoesOn) {

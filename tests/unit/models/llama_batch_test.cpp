@@ -23,21 +23,24 @@ const char* model_path() {
   return other != nullptr ? other : "models/bundled/licence.gguf";
 }
 
+std::shared_ptr<const Llama> load_on(const std::string& device) {
+  auto file = GgufFile::open(model_path());
+  if (!file) throw std::runtime_error(file.error().message);
+  auto loaded = Llama::load(std::make_shared<const GgufFile>(std::move(*file)),
+                            {.device = device, .context = 512, .progress = {}});
+  if (!loaded) throw std::runtime_error(loaded.error().message);
+  return *loaded;
+}
+
 std::shared_ptr<const Llama> bundled() {
-  static const std::shared_ptr<const Llama> model = [] {
-    auto file = GgufFile::open(model_path());
-    if (!file) throw std::runtime_error(file.error().message);
-    auto loaded = Llama::load(std::make_shared<const GgufFile>(std::move(*file)),
-                              {.device = "CPU", .context = 512, .progress = {}});
-    if (!loaded) throw std::runtime_error(loaded.error().message);
-    return *loaded;
-  }();
+  static const std::shared_ptr<const Llama> model = load_on("CPU");
   return model;
 }
 
-std::unique_ptr<LlamaBatch> make(uint32_t sequences, DType type = DType::kF16) {
-  auto batch =
-      LlamaBatch::create(bundled(), {.sequences = sequences, .cache_bytes = 0, .cache_type = type});
+std::unique_ptr<LlamaBatch> make(uint32_t sequences, DType type = DType::kF16,
+                                 std::shared_ptr<const Llama> model = bundled()) {
+  auto batch = LlamaBatch::create(std::move(model),
+                                  {.sequences = sequences, .cache_bytes = 0, .cache_type = type});
   if (!batch) throw std::runtime_error(batch.error().message);
   return std::move(*batch);
 }
@@ -118,6 +121,43 @@ TEST(LlamaBatch, EqualsTheSingleSequencePath) {
     EXPECT_LT(worst, 1e-5 * scale) << "after token " << 75 + i;
     if (i + 1 == feed.logits.size()) break;
     ASSERT_TRUE(session.feed(std::span(feed.tokens).subspan(75 + i, 1)));
+  }
+}
+
+/// Largest difference relative to the largest expected logit.
+double worst_difference(std::span<const float> got, std::span<const float> expected) {
+  double worst = 0, scale = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const auto e = static_cast<double>(expected[i]);
+    worst = std::max(worst, std::abs(static_cast<double>(got[i]) - e));
+    scale = std::max(scale, std::abs(e));
+  }
+  return worst / scale;
+}
+
+TEST(LlamaBatch, DividedAmongDevicesItGivesTheSameLogits) {
+  const auto model = load_on("CPU:1,CPU:2");
+  ASSERT_EQ(model->device_count(), 2u);
+  std::random_device seed;
+  std::mt19937 random(seed());
+  std::vector<Feed> whole{random_feed(random, 70, 8, 1), random_feed(random, 5, 12, 3)};
+  std::vector<Feed> divided = whole, alone = whole;
+  const auto one = make(2, DType::kF32), two = make(2, DType::kF32, model);
+  run_together(*one, {&whole[0], &whole[1]});
+  run_together(*two, {&divided[0], &divided[1]});
+  for (Feed& feed : alone) run_together(*two, {&feed});
+  for (size_t i = 0; i < whole.size(); ++i) {
+    ASSERT_EQ(whole[i].logits.size(), divided[i].logits.size());
+    ASSERT_EQ(alone[i].logits.size(), divided[i].logits.size());
+    for (size_t k = 0; k < whole[i].logits.size(); ++k) {
+      // What was one kernel over the border of two blocks is two: sums are ordered otherwise.
+      EXPECT_LT(worst_difference(divided[i].logits[k], whole[i].logits[k]), 1e-5)
+          << "sequence " << i << ", after token " << whole[i].prompt + k;
+      EXPECT_EQ(std::memcmp(alone[i].logits[k].data(), divided[i].logits[k].data(),
+                            alone[i].logits[k].size() * sizeof(float)),
+                0)
+          << "sequence " << i << " in company, after token " << whole[i].prompt + k;
+    }
   }
 }
 

@@ -1,6 +1,8 @@
 // The network against an independent PyTorch implementation, in every weight format.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 
@@ -8,6 +10,8 @@
 #include "models/llama_encoder.h"
 #include "models/llama_session.h"
 #include "models/tokenizer.h"
+#include "runtime/allocator.h"
+#include "runtime/device.h"
 #include "tests/unit/formats/test_support.h"
 
 namespace bm::models {
@@ -229,10 +233,16 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
                                     folder.file(""), fmt::join(tokens, ","));
   for (const std::string& option : options) command += fmt::format(" '{}'", option);
   ASSERT_EQ(std::system(command.c_str()), 0) << command;
-  for (size_t i = 0; i < options.size(); ++i)
-    expect_logits(load(folder.file(fmt::format("{}.gguf", i)), "CPU"), tokens,
-                  read_floats(folder.file(fmt::format("{}.f32", i)), tokens.size() * kVocabulary),
-                  options[i]);
+  for (size_t i = 0; i < options.size(); ++i) {
+    const std::string path = folder.file(fmt::format("{}.gguf", i));
+    const auto model = load(path, "CPU");
+    const std::vector<float> want =
+        read_floats(folder.file(fmt::format("{}.f32", i)), tokens.size() * kVocabulary);
+    expect_logits(model, tokens, want, options[i]);
+    // Other caches than keys and values are divided too.
+    if (model->config().recurrent.kernel > 0 || model->config().latent.rank > 0)
+      expect_logits(load(path, "CPU:1,CPU:2"), tokens, want, options[i] + " on two devices");
+  }
 }
 
 /// Hidden states instead of logits; texts of several lengths by one encoder.
@@ -254,18 +264,29 @@ TEST(Llama, EveryEncoderEqualsTheReference) {
   for (const std::string& option : options) command += fmt::format(" '{}'", option);
   ASSERT_EQ(std::system(command.c_str()), 0) << command;
   for (size_t i = 0; i < options.size(); ++i) {
-    const auto model = load(folder.file(fmt::format("{}.gguf", i)), "CPU");
-    auto encoder = LlamaEncoder::create(model);
-    ASSERT_TRUE(encoder) << options[i];
+    const std::string path = folder.file(fmt::format("{}.gguf", i));
     const auto want = read_floats(folder.file(fmt::format("{}.f32", i)), tokens.size() * kWidth);
-    ASSERT_TRUE((*encoder)->encode(std::span(tokens).first(5)));
-    // Tokens behind change what those before become: nothing here is causal.
-    EXPECT_GT(distance((*encoder)->hidden(), std::span(want).first(5 * kWidth)), 1e-3);
-    const Status done = (*encoder)->encode(tokens);
-    ASSERT_TRUE(done) << options[i] << ": " << done.error().message;
-    EXPECT_LT(distance((*encoder)->hidden(), want), 1e-4) << options[i];
-    LlamaSession session(model);
-    EXPECT_FALSE(session.feed(tokens)) << options[i];
+    for (const char* device : {"CPU", "CPU:1,CPU:2"}) {
+      // One block cannot be divided.
+      if (options[i].ends_with("--layers 1") && device != std::string_view("CPU")) continue;
+      const std::string what = fmt::format("{} on {}", options[i], device);
+      const auto model = load(path, device);
+      auto encoder = LlamaEncoder::create(model);
+      ASSERT_TRUE(encoder) << what;
+      ASSERT_TRUE((*encoder)->encode(std::span(tokens).first(5)));
+      // Tokens behind change what those before become: nothing here is causal.
+      EXPECT_GT(distance((*encoder)->hidden(), std::span(want).first(5 * kWidth)), 1e-3);
+      const Status done = (*encoder)->encode(tokens);
+      ASSERT_TRUE(done) << what << ": " << done.error().message;
+      EXPECT_LT(distance((*encoder)->hidden(), want), 1e-4) << what;
+      LlamaSession session(model);
+      EXPECT_FALSE(session.feed(tokens)) << what;
+    }
+    const auto stage =
+        Llama::load(open(path), {.device = "CPU", .stages = 2, .context = 0, .progress = {}});
+    ASSERT_FALSE(stage) << options[i];
+    EXPECT_EQ(stage.error().code, Code::kUnsupported);
+    EXPECT_NE(stage.error().message.find("this model makes embeddings"), std::string::npos);
   }
 }
 
@@ -331,6 +352,90 @@ TEST(Llama, AContextBeyondTheModelsIsRefused) {
       Llama::load(open(kModel), {.device = "CPU", .context = 100'000, .progress = {}});
   ASSERT_FALSE(model);
   EXPECT_EQ(model.error().code, Code::kInvalidArgument);
+}
+
+/// Bytes that the allocator of a device has given out.
+uint64_t live_bytes(const std::string& device) {
+  return (*runtime::open_device(device))->allocator().stats().used;
+}
+
+TEST(Llama, DividedAmongDevicesItGivesTheSameLogits) {
+  const auto whole = load(kModel, "CPU"), divided = load(kModel, "CPU:1,CPU:2,CPU:3");
+  ASSERT_EQ(divided->device_count(), 3u);
+  const KvCache cache = divided->make_cache();
+  std::array<size_t, 3> blocks{};
+  for (size_t i = 0; i < divided->config().block_count; ++i) {
+    const size_t at = divided->device_of(i);
+    EXPECT_TRUE(i == 0 || at >= divided->device_of(i - 1));
+    EXPECT_EQ(cache.keys[i].device().name(), fmt::format("CPU:{}", at + 1));
+    ++blocks[at];
+  }
+  for (const size_t count : blocks) EXPECT_GT(count, 0u);
+  // The first has the table of embeddings besides its blocks, the last the output's matrix.
+  for (const char* device : {"CPU:1", "CPU:2", "CPU:3"}) EXPECT_GT(live_bytes(device), 0u);
+  LlamaSession one(whole), three(divided);
+  const auto tokens = prompt_tokens(kModel, 12);
+  for (const auto part : {std::span(tokens).first(9), std::span(tokens).subspan(9, 1),
+                          std::span(tokens).subspan(10)}) {
+    ASSERT_TRUE(one.feed(part));
+    const Status fed = three.feed(part);
+    ASSERT_TRUE(fed) << fed.error().message;
+    EXPECT_LT(distance(three.logits(), one.logits()), 1e-5);
+  }
+}
+
+std::shared_ptr<const Llama> load_stage(uint32_t stage, uint32_t stages) {
+  auto model = Llama::load(
+      open(kModel),
+      {.device = "CPU", .stage = stage, .stages = stages, .context = 0, .progress = {}});
+  if (!model) throw std::runtime_error(model.error().message);
+  return *model;
+}
+
+TEST(Llama, StagesGiveTheLogitsOfTheWholeModel) {
+  LlamaSession whole(load(kModel, "CPU")), last(load_stage(1, 2));
+  LlamaSession first(load_stage(0, 2),
+                     [&](const StagePiece& piece, std::span<const float> hidden,
+                         std::span<float> logits) -> Status {
+                       BM_TRY(last.feed_hidden(piece, hidden));
+                       if (piece.is_last) std::ranges::copy(last.logits(), logits.begin());
+                       return {};
+                     });
+  auto tokens = prompt_tokens(kModel, 60);
+  // More than one piece.
+  while (tokens.size() < LlamaSession::max_piece() + 40)
+    tokens.insert(tokens.end(), tokens.begin() + 1, tokens.begin() + 20);
+  const size_t prompt = tokens.size() - 3;
+  for (size_t at = 0, n = prompt; at < tokens.size(); at += n, n = 1) {
+    ASSERT_TRUE(whole.feed(std::span(tokens).subspan(at, n)));
+    const Status fed = first.feed(std::span(tokens).subspan(at, n));
+    ASSERT_TRUE(fed) << fed.error().message;
+    // What was one kernel over the border of two blocks is two: sums are ordered otherwise.
+    EXPECT_LT(distance(first.logits(), whole.logits()), 1e-5) << "after token " << at + n;
+  }
+  // What a stage is sent is checked.
+  const std::vector<float> hidden(last.max_piece() + 1);
+  EXPECT_EQ(last.feed_hidden({.position = 0, .count = 1, .is_last = true}, hidden).error().code,
+            Code::kInvalidArgument);
+  EXPECT_EQ(
+      last.feed_hidden({.position = 1 << 30, .count = 1, .is_last = true}, hidden).error().code,
+      Code::kInvalidArgument);
+}
+
+TEST(Llama, DevicesThatCannotDivideTheModelAreRefused) {
+  const auto refused = [](const std::string& device, bool keep_weights = false) {
+    auto model =
+        Llama::load(open(kModel),
+                    {.device = device, .context = 0, .progress = {}, .keep_weights = keep_weights});
+    return model ? std::string("loaded") : model.error().message;
+  };
+  EXPECT_EQ(refused("CPU:1,CPU:1"), "\"CPU:1,CPU:1\" names CPU:1 twice");
+  EXPECT_EQ(refused("CPU:1;"), "\"CPU:1;\" has an empty name of a device");
+  EXPECT_EQ(refused("CPU:1,CPU:2", true),
+            "weights are kept on one device; \"CPU:1,CPU:2\" names 2 (--keep-weights)");
+  std::string many = "CPU:1";
+  for (int i = 2; i <= 100; ++i) many += fmt::format(",CPU:{}", i);
+  EXPECT_NE(refused(many).find("names 100 devices; the model has "), std::string::npos);
 }
 
 }  // namespace
