@@ -56,8 +56,6 @@ WORKLOADS = [
     ("cumulative sum f32 1 × 2²⁰", "cumsum(f32[1,1048576], 1)", ROWS),
     ("matrix-vector f16 14336 × 4096", "linear(f16[1,4096], f16[14336,4096])", ROWS),
 ]
-# What ptxas refuses.
-BROKEN = {("attention", "sm_75"): "not assembled: max.NaN and cvt.f16x2 want sm_80"}
 
 
 def device(card):
@@ -94,8 +92,6 @@ def roof_of(kernels):
 def judge(program, row, card):
     name, subject, floor = row
     environment = {"ALLOW_TF32": "1"} if "tf32" in name else {}
-    if (name.split()[0], card) in BROKEN:
-        return {"workload": name, "card": card, "floor": floor, "broken": BROKEN[name.split()[0], card], "spills": 0, "row": []}
     kernels = explain(program, subject, card, environment, "--stage", "source")
     out = {"workload": name, "card": card, "floor": floor, "kernels": len(kernels), "roof": round(roof_of(kernels), 2),
            "bound": "+".join(sorted({k["bound_by"] for k in kernels})),
@@ -108,8 +104,6 @@ def judge(program, row, card):
 
 
 def text_of(found):
-    if "broken" in found:
-        return found["broken"]
     marks = ("" if found["matrix"] or found["floor"] == ROWS or "f32 " in found["workload"] else "°") + ("*" if found["is_short"] else "")
     more = "".join(f" {m}" for m in found["row"]) + (f" spills {found['spills']}" if found["spills"] else "")
     return f"{found['roof']:.2f}{marks}{more}"
