@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kMax32 = 0xffffffff;
 /// Partial results that every work-item reads by itself: a second barrier would cost more.
 constexpr uint32_t kFewParts = 8;
-/// Partial results that a work-item has in registers at once: a group of 1024 leaves it 64 on RDNA2,
-/// whose kernels may not spill.
+/// Partial results that a work-item has in registers at once: a group of 1024 leaves it 64 on
+/// RDNA2, whose kernels may not spill.
 constexpr uint32_t kMostLoads = 32;
 
 int64_t up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
