@@ -27,6 +27,7 @@ constexpr uint32_t kReadPointer = QueueTx::kBytes, kSwapped = 1;
 constexpr uint32_t kHeaderVersion = 0x03000000, kSignature = 0x43505256;
 // NV_VGPU_MSG_RESULT_RPC_PENDING: nobody has answered yet.
 constexpr uint32_t kPending = 0xffffffff;
+constexpr uint32_t kMostPerPoll = 2 * kQueueBytes / kGspPage;
 
 }  // namespace
 
@@ -286,12 +287,21 @@ Status MessageQueue::dispatch(const RpcMessage& message) {
   return {};
 }
 
+/// A GSP that tells without end does not make a wait endless.
+Status MessageQueue::check_time(uint64_t deadline_us, std::string_view what, uint64_t others) {
+  if (bus_.clock().now_us() <= deadline_us) return {};
+  return fail(Code::kTimeout,
+              "{}: no answer of the GSP in time, but {} other messages; what came last: {}", what,
+              others, rpc_name(last_function_));
+}
+
 Result<RpcReply> MessageQueue::wait_reply(const RpcRequest& request) {
   const uint64_t deadline = bus_.clock().now_us() + request.timeout_us;
   const auto function = static_cast<uint32_t>(request.function);
   const uint64_t expected = request.reply_bytes.value_or(request.payload.size());
   constexpr auto kMore = static_cast<uint32_t>(RpcFunction::kContinuationRecord);
   std::optional<RpcReply> reply;
+  uint64_t others = 0;
   for (;;) {
     RpcMessage message = BM_TRY(next(deadline, request.what, request.timeout_us));
     if (!reply && message.function == function) {
@@ -300,6 +310,7 @@ Result<RpcReply> MessageQueue::wait_reply(const RpcRequest& request) {
       reply->payload.insert(reply->payload.end(), message.payload.begin(), message.payload.end());
     } else {
       BM_TRY(dispatch(message));
+      BM_TRY(check_time(deadline, request.what, ++others));
       continue;
     }
     const bool is_long = expected > kMostPayloadBytes && reply->result == 0;
@@ -320,11 +331,13 @@ Status MessageQueue::poll_inner() {
     pending_.pop_front();
     BM_TRY(dispatch(message));
   }
-  for (;;) {
+  // What a queue holds; a GSP that writes faster than this reads waits for the next poll.
+  for (uint32_t i = 0; i < kMostPerPoll; ++i) {
     const std::optional<RpcMessage> message = BM_TRY(receive());
     if (!message) return {};
     BM_TRY(dispatch(*message));
   }
+  return {};
 }
 
 Status MessageQueue::poll() {
@@ -334,11 +347,15 @@ Status MessageQueue::poll() {
 
 Status MessageQueue::wait_event_inner(RpcEvent event, uint64_t timeout_us) {
   const uint64_t deadline = bus_.clock().now_us() + timeout_us;
+  uint64_t others = 0;
   for (;;) {
     const RpcMessage message =
         BM_TRY(next(deadline, rpc_name(static_cast<uint32_t>(event)), timeout_us));
     BM_TRY(dispatch(message));
-    if (message.function != static_cast<uint32_t>(event)) continue;
+    if (message.function != static_cast<uint32_t>(event)) {
+      BM_TRY(check_time(deadline, rpc_name(static_cast<uint32_t>(event)), ++others));
+      continue;
+    }
     if (message.result == 0) return {};
     return fail(Code::kIo, "{}: status {:#x}", rpc_name(message.function), message.result);
   }

@@ -87,6 +87,7 @@ class MessageQueue final : public GspRpc {
   /// Waits for the next one.
   Result<RpcMessage> next(uint64_t deadline_us, std::string_view what, uint64_t waited_for_us);
   Status dispatch(const RpcMessage& message);
+  Status check_time(uint64_t deadline_us, std::string_view what, uint64_t others);
   Result<RpcReply> wait_reply(const RpcRequest& request);
   Status wait_event_inner(RpcEvent event, uint64_t timeout_us);
   Status poll_inner();

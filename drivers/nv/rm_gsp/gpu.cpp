@@ -51,13 +51,17 @@ class GspMemory final : public Memory {
   ~GspMemory() override {
     for (GspGpu* const peer : peers) peer->drop_peer(va);
     if (is_moved_) gpu_.path_->places().remove(va);
-    if (handle != 0) gpu_.transport_->delist(handle);
+    bool is_in_use = handle != 0 && gpu_.transport_->delist(handle);
     if (is_mapped_) {
-      if (const Status gone = gpu_.space_->unmap(va, size); !gone)
+      if (const Status gone = gpu_.space_->unmap(va, size); !gone) {
         log("nv", LogLevel::kWarning, "unmapping {} bytes at {:#x}: {}", size, va,
             gone.error().message);
-      gpu_.space_->free(va);
+        is_in_use = true;
+      } else {
+        gpu_.space_->free(va);
+      }
     }
+    if (is_in_use) gpu_.memory_->keep(std::move(*block_));
   }
   Status make(const MemoryRequest& request) {
     const bool is_host = request.host != nullptr;
@@ -203,10 +207,11 @@ GspGpu::~GspGpu() {
   abandoned_.clear();
   device_.reset();
   client_.reset();
-  transport_.reset();
-  // Before anything that the card still knows of is freed.
+  // Before anything that the card still knows of is freed: the transport has channels that could
+  // not be, and their memory.
   if (const Status down = card_->shut_down(); !down)
     log("nv", LogLevel::kWarning, "{}", down.error().message);
+  transport_.reset();
   golden_.reset();
   space_.reset();
   if (window_) windows().give_back(*window_);

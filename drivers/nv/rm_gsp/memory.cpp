@@ -170,6 +170,10 @@ Status CardMemory::check_reach(const Block& block) const {
   return {};
 }
 
+void CardMemory::keep(Block block) {
+  if (block.host_ == nullptr) kept_.push_back(std::move(block));
+}
+
 void CardMemory::give_back(Block& block) {
   if (block.has_video_) video_.free(block.address());
   if (block.host_ != nullptr) static_cast<void>(function_.dma_unmap(block.host_));

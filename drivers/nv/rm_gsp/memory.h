@@ -101,6 +101,11 @@ class CardMemory {
   /// Memory of the process, whole pages. Errors: kInvalidArgument; those of dma_map().
   Result<Block> pin(void* host, uint64_t bytes);
 
+  /// What the card may still use (a channel that could not be freed, a page table that could not be
+  /// written): held until this goes, which is after the card was shut down. Memory of the process
+  /// is its owner's, and given back at once.
+  void keep(Block block);
+
   VideoWindow& window() { return window_; }
   VideoMemory& video() { return video_; }
 
@@ -116,6 +121,7 @@ class CardMemory {
   memory::IovaAllocator* const iovas_;  ///< nullptr: bus addresses are physical
   VideoWindow window_;
   VideoMemory video_;
+  std::vector<Block> kept_;
 };
 
 }  // namespace bm::nv::gsp

@@ -114,9 +114,16 @@ uint32_t GspTransport::enlist(const Block& block) {
   return handle;
 }
 
-void GspTransport::delist(uint32_t handle) {
+bool GspTransport::delist(uint32_t handle) {
   const std::lock_guard lock(mutex_);
   memory_.erase(handle);
+  return is_named(handle);
+}
+
+bool GspTransport::is_named(uint32_t memory) const {
+  return std::ranges::any_of(channels_, [&](const auto& entry) {
+    return entry.second.userd == memory || entry.second.error == memory;
+  });
 }
 
 // --- Allocation
@@ -215,19 +222,23 @@ Result<RmAnswer> GspTransport::alloc_channel(std::string_view what, const RmAllo
     record = notifier->second->view().slice(0, sizeof(ErrorNotifier));
   }
   describe_channel(params, memory, places);
-  const Result<RmAnswer> answer = alloc_forwarded(what, call);
-  if (!answer || answer->status != kStatusOk) {
+  const uint32_t handle = next_handle_;
+  Result<RmAnswer> answer = alloc_forwarded(what, call);
+  if (answer && answer->status != kStatusOk) {
     parts_.numbers->give_back(number);
     return answer;
   }
-  channels_.emplace(answer->handle, Channel{.number = number,
-                                            .taken = number,
-                                            .engine = engine,
-                                            .runlist = *runlist,
-                                            .memory = std::move(memory),
-                                            .context = {},
-                                            .has_context = false,
-                                            .notifier = record});
+  // Without an answer the GSP may have made it: then, too, the memory stays the channel's.
+  channels_.emplace(handle, Channel{.number = number,
+                                    .taken = number,
+                                    .engine = engine,
+                                    .runlist = *runlist,
+                                    .userd = userd->first,
+                                    .error = notifier != memory_.end() ? notifier->first : 0,
+                                    .memory = std::move(memory),
+                                    .context = {},
+                                    .has_context = false,
+                                    .notifier = record});
   return answer;
 }
 
@@ -361,6 +372,8 @@ Result<uint32_t> GspTransport::free(Stage, std::string_view what, uint32_t clien
   const auto object = objects_.find(handle);
   if (object != objects_.end() && object->second.is_local) {
     memory_.erase(handle);
+    if (object->second.block && is_named(handle))
+      parts_.memory->keep(std::move(*object->second.block));
     objects_.erase(object);
     return kStatusOk;
   }
@@ -405,13 +418,10 @@ Result<std::unique_ptr<RmEvent>> GspTransport::open_event(uint32_t, uint32_t, ui
 
 uint64_t GspTransport::clock_ns() const {
   const auto word = [&](uint64_t offset) { return parts_.usermode.registers().read32(offset); };
-  // The low half may wrap between the two reads.
-  uint32_t high = word(kClockHigh), low = word(kClockLow);
-  for (uint32_t again = word(kClockHigh); again != high; again = word(kClockHigh)) {
-    high = again;
-    low = word(kClockLow);
-  }
-  return uint64_t{high} << 32 | low;
+  // The low half may wrap between the two reads, once: it takes four seconds.
+  const uint32_t high = word(kClockHigh), low = word(kClockLow);
+  const uint32_t again = word(kClockHigh);
+  return again == high ? uint64_t{high} << 32 | low : uint64_t{again} << 32 | word(kClockLow);
 }
 
 void GspTransport::poll_events() {

@@ -51,7 +51,8 @@ class GspTransport final : public RmTransport, public RpcEventSink {
 
   /// A handle for memory that channels may name. The block outlives it.
   uint32_t enlist(const Block& block);
-  void delist(uint32_t handle);
+  /// True: a channel that could not be freed has its USERD or notifier there (CardMemory::keep()).
+  [[nodiscard]] bool delist(uint32_t handle);
 
   // RmTransport
   const abi::Abi& abi() const override { return parts_.calls->abi(); }
@@ -81,6 +82,7 @@ class GspTransport final : public RmTransport, public RpcEventSink {
     uint32_t number = 0;  ///< what the GSP calls it
     uint32_t taken = 0;   ///< of ChannelNumbers
     uint32_t engine = 0, runlist = 0;
+    uint32_t userd = 0, error = 0;  ///< handles of memory
     ChannelMemory memory;
     ContextMemory context;
     bool has_context = false;
@@ -97,6 +99,7 @@ class GspTransport final : public RmTransport, public RpcEventSink {
   explicit GspTransport(TransportParts parts) : parts_(std::move(parts)) {}
   Status read_gr_info();
   uint32_t take_handle() { return next_handle_++; }
+  bool is_named(uint32_t memory) const;
 
   Result<RmAnswer> alloc_client();
   Result<RmAnswer> alloc_memory();

@@ -57,6 +57,9 @@ class PciCard {
   virtual void set_msi(bool on) = 0;
 
   virtual BusMemory& system_memory() = 0;
+  /// The driver is about to unmap this for DMA; nothing when its process ends. A strict card says
+  /// what it still uses there.
+  virtual void before_unmap(uint64_t /*address*/, uint64_t /*bytes*/) {}
   virtual ConfigSpace& config() = 0;
 
   /// BARs and command register as firmware leaves them.

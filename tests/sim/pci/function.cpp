@@ -168,7 +168,10 @@ Status CardFunction::dma_unmap(void* host) {
   const auto at = mapped_.find(host);
   if (at == mapped_.end())
     return fail(Code::kInvalidArgument, "{} is not the start of a mapping", host);
-  for (const BusRange& range : at->second) card_->system_memory().unmap(range.address);
+  for (const BusRange& range : at->second) {
+    card_->before_unmap(range.address, range.bytes);
+    card_->system_memory().unmap(range.address);
+  }
   mapped_.erase(at);
   return {};
 }

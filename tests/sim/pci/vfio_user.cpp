@@ -223,6 +223,7 @@ int VfioUserServer::unmap(const Message& message, Payload& out) {
   for (auto it = at; it != memory_.end() && it->first <= last; ++it)
     if (it->first + it->second.bytes - 1 > last) return EINVAL;
   while (at != memory_.end() && at->first <= last) {
+    card_.before_unmap(at->first, at->second.bytes);
     card_.system_memory().unmap(at->first);
     retire_client_memory(at->second.host, at->second.bytes);
     at = memory_.erase(at);

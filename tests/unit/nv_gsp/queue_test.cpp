@@ -170,6 +170,37 @@ TEST(GspQueue, SilenceIsATimeoutThatSaysWhatCameLast) {
   EXPECT_FALSE(pair.queue->status());
 }
 
+/// Has something new to tell for everything that was heard.
+class Flood final : public RpcEventSink {
+ public:
+  explicit Flood(FakeGsp& gsp) : gsp_(gsp) {}
+  void on_event(RpcEvent, uint32_t, std::span<const std::byte>) override {
+    ++events;
+    if (events < 1'000'000) gsp_.put(0x1004, {});
+  }
+  uint64_t events = 0;
+
+ private:
+  FakeGsp& gsp_;
+};
+
+TEST(GspQueue, EventsWithoutEndEndAWait) {
+  Pair pair;
+  pair.link();
+  Flood flood(*pair.gsp);
+  pair.queue->set_sink(&flood);
+  pair.gsp->put(0x1004, {});
+  ASSERT_TRUE(pair.queue->poll());
+  EXPECT_LT(flood.events, 1'000u);
+  const Blob payload = noise(8);
+  const auto reply = pair.queue->call(control(payload));
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().code, Code::kTimeout);
+  EXPECT_NE(reply.error().message.find("other messages"), std::string::npos)
+      << reply.error().message;
+  EXPECT_LT(flood.events, 1'000'000u);
+}
+
 TEST(GspQueue, InterruptEndsAWait) {
   Pair pair;
   pair.link();

@@ -452,6 +452,11 @@ uint64_t Card::read(uint32_t bar, uint64_t offset, uint32_t width) {
   return read_register(static_cast<uint32_t>(offset));
 }
 
+void Card::before_unmap(uint64_t address, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (!is_unplugged_ && config_.is_bus_master()) rm_.before_unmap(address, bytes);
+}
+
 void Card::write(uint32_t bar, uint64_t offset, uint32_t width, uint64_t value) {
   if (!check_bar("write", bar, offset, width)) return;
   if (bar == kInstanceBar) {

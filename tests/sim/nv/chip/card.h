@@ -84,6 +84,7 @@ class Card final : public PciCard {
   void on_interrupt(std::function<void()> send) override;
   void set_msi(bool on) override;
   BusMemory& system_memory() override { return bus_memory_; }
+  void before_unmap(uint64_t address, uint64_t bytes) override;
   ConfigSpace& config() override { return config_; }
 
   // The test's side.

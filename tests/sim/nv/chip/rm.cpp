@@ -420,6 +420,17 @@ uint32_t Rm::take_range(Object& object, std::span<const std::byte> description, 
   return 0;
 }
 
+void Rm::before_unmap(uint64_t address, uint64_t bytes) {
+  for (const auto& [client, objects] : clients_)
+    for (const auto& [handle, one] : objects)
+      for (const Range& range : one.ranges)
+        if (range.aperture != Aperture::kVideo && range.at < address + bytes &&
+            address < range.at + range.bytes)
+          refuse(RmStatus::kInUse,
+                 fmt::format("memory at {:#x} is unmapped while channel {:#x} has its {} there",
+                             address, handle, range.what));
+}
+
 // NV_CHANNEL_ALLOC_PARAMS.
 uint32_t Rm::make_channel(Client& client, Object& object, const Object& parent,
                           std::span<std::byte> params) {

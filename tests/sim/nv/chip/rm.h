@@ -9,16 +9,15 @@
 //   R1  RPCs and parameters of another size than their function, class or control has
 //   R2  classes the chip has not; parents and clients that are not there; handles in use
 //   R3  channels whose instance memory, RAMFC, USERD, method buffer or notifier are no memory of
-//   the
-//       card's or mapped for DMA, are misaligned, protected, or another channel's
+//       the card's or mapped for DMA, are misaligned, protected, or another channel's
 //   R4  channels without page tables, whose ring is not mapped, of a number of entries that is no
 //       power of two
 //   R5  page directories that are no memory; context buffers smaller than the chip wants, outside
-//   of
-//       memory or not mapped
+//       of memory or not mapped
 //   R6  work-submit tokens and schedules of what is no channel; objects of a channel that it may
-//   not
-//       have
+//       not have
+//   R7  system memory unmapped for DMA while a channel has its USERD, notifier or another part
+//   there
 
 #include <cstdint>
 #include <map>
@@ -43,6 +42,8 @@ class Rm {
 
   RpcReply handle(uint32_t function, std::span<const std::byte> payload);
   void set_system_info(std::span<const std::byte> info);
+  /// R7, before the driver unmaps system memory.
+  void before_unmap(uint64_t address, uint64_t bytes);
   /// Everything that clients had goes.
   void stop();
   Gpu& engines() { return *engines_; }
