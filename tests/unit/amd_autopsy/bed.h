@@ -72,14 +72,19 @@ class AutopsyBed {
     queue_ = std::move(*queue);
   }
   uint64_t ring_va() const { return ring_->va; }
-  void free_ring() { ring_.reset(); }
+  /// For the card alone: the driver's queue needs it until it goes.
+  void unmap_ring() {
+    constexpr uint64_t kValid = 1;
+    turn_entry(ring_va(), kValid);
+    forget_translations();
+  }
   std::vector<uint32_t>& words() { return words_; }
   amd::pm4::Writer pm4() { return {words_, gpu_->facts().chip->caches}; }
   amd::sdma::Writer sdma() { return {words_, gpu_->facts().chip->sdma}; }
 
   /// Words into the ring, the pointer in memory, and the doorbell.
   void submit(bool rings = true) {
-    if (ring_) ring_->view.copy_in(0, words_);
+    ring_->view.copy_in(0, words_);
     uint64_t pointer = words_.size();  // dwords; bytes; packets, whose last one's number is told
     if (type_ == amd::QueueType::kSdma) pointer *= 4;
     if (type_ == amd::QueueType::kAql) pointer /= amd::aql::kPacketBytes / 4;

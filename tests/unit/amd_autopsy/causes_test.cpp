@@ -160,7 +160,7 @@ const std::vector<Planted>& planted() {
        [](AutopsyBed& bed) {
          open_compute(bed);
          bed.pm4().put(pm4::Nop{8});
-         bed.free_ring();
+         bed.unmap_ring();
          bed.submit();
        }},
       {"BufferUnmapped",
