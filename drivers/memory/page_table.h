@@ -34,6 +34,12 @@ struct PhysicalRange {
   bool operator==(const PhysicalRange&) const = default;
 };
 
+inline uint64_t total_bytes(std::span<const PhysicalRange> ranges) {
+  uint64_t bytes = 0;
+  for (const PhysicalRange& range : ranges) bytes += range.bytes;
+  return bytes;
+}
+
 /// What the TLBs must forget before the change counts.
 struct TlbRange {
   uint64_t va = 0, bytes = 0;

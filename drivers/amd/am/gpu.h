@@ -228,6 +228,8 @@ class AmGpu final : public DriverInterface, public KeptVideoMemory {
   std::optional<HubFault> taken_fault_;  ///< what the registers held before they were cleared
   Clear clear_;
   std::vector<std::unique_ptr<Memory>> abandoned_;  ///< whose clearing failed, perhaps not over
+  /// Memory that page tables or a TLB may still lead to, until the card was shut down.
+  std::vector<std::unique_ptr<DmaMemory>> reachable_;
   uint64_t next_look_us_ = 0;
   std::optional<uint32_t> own_power_limit_w_;      ///< the board's, to be given back
   std::string autoload_problem_;                   ///< what the RLC did not say

@@ -165,10 +165,17 @@ void AmMemory::release() {
   if (is_mapped_) {
     is_mapped_ = false;
     // A card that was left is the next process's.
-    if (const Status gone = gpu_.has_left_ ? Status{} : gpu_.gmc_->unmap(va, size);
-        !gone && gpu_.bus_.status())
-      log("amd", LogLevel::kWarning, "unmapping {} bytes at {:#x}: {}", size, va,
-          gone.error().message);
+    if (const Status gone = gpu_.has_left_ ? Status{} : gpu_.gmc_->unmap(va, size); !gone) {
+      if (gpu_.bus_.status())
+        log("amd", LogLevel::kWarning, "unmapping {} bytes at {:#x}: {}", size, va,
+            gone.error().message);
+      if (host_ == nullptr) {
+        gpu_.reachable_.push_back(std::move(pinned_));
+        has_addresses_ = has_physical_ = false;
+        iova_.reset();
+        return;
+      }
+    }
   }
   if (has_addresses_) {
     gpu_.host_views_.erase(va);

@@ -75,10 +75,17 @@ void AddressSpace::free(uint64_t va) {
 
 Status AddressSpace::map(uint64_t va, std::span<const memory::PhysicalRange> ranges,
                          const memory::PageAttributes& attributes) {
-  BM_TRY(tables_->map(va, ranges, attributes));
-  BM_TRY(mmu_.invalidate(root(), Invalidation::kGrant));
-  tables_->release_retired();
-  return {};
+  const bool was_free = !tables_->find(va);
+  const auto written = tables_->map(va, ranges, attributes);
+  const Status done = written ? mmu_.invalidate(root(), Invalidation::kGrant)
+                              : Status(tl::unexpected(written.error()));
+  if (done) {
+    tables_->release_retired();
+    return {};
+  }
+  // Nothing has used the addresses yet, and their memory goes back.
+  if (was_free && tables_->find(va)) static_cast<void>(unmap(va, total_bytes(ranges)));
+  return done;
 }
 
 /// Memory that was freed must not be reached by what TLBs remember.

@@ -120,6 +120,42 @@ TEST(AmCalls, EachIsRefusedOnceAndNothingIsLost) {
   }
 }
 
+/// A TLB that was not flushed may lead to memory that was freed: it stays mapped for DMA, and
+/// nobody gets its addresses, until the card was shut down.
+TEST(AmCalls, WhatCannotBeUnmappedStays) {
+  for (const char* const chip : {"gfx1100", "gfx1201"}) {
+    CardRig rig({.chip = chip, .vram_bytes = 256 << 20});
+    const uint64_t before = rig.card->system_memory().mappings();
+    auto gpu = rig.open();
+    ASSERT_TRUE(gpu) << gpu.error().message;
+    const MemoryRequest request{.size = 64 << 10, .domain = MemoryDomain::kSystemUncached};
+    auto memory = (*gpu)->allocate(request);
+    ASSERT_TRUE(memory) << memory.error().message;
+    const uint64_t va = (*memory)->va;
+    const uint64_t mapped = rig.card->system_memory().mappings();
+    // Somebody else has the semaphore of the multimedia hub's TLB, which the flush waits for.
+    const uint64_t semaphore =
+        uint64_t{rig.card->registers()
+                     .address_of(sim::amd::Ip::kMmhub, "MMVM_INVALIDATE_ENG17_SEM")
+                     .value()} *
+        4;
+    ASSERT_EQ(rig.card->read(5, semaphore, 4), 1u);
+    memory->reset();
+    EXPECT_EQ(rig.card->system_memory().mappings(), mapped) << chip;
+    // A mapping that cannot be made gives all of its memory back.
+    EXPECT_FALSE((*gpu)->allocate(request));
+    EXPECT_EQ(rig.card->system_memory().mappings(), mapped) << chip;
+    rig.card->write(5, semaphore, 4, 0);
+    auto next = (*gpu)->allocate(request);
+    ASSERT_TRUE(next) << next.error().message;
+    EXPECT_NE((*next)->va, va) << chip;
+    next->reset();
+    gpu->reset();
+    EXPECT_EQ(rig.card->system_memory().mappings(), before) << chip;
+    EXPECT_EQ(rig.violations(), "") << chip;
+  }
+}
+
 /// Whatever the card or the machine is short of is told with sizes, and what was there goes on.
 TEST(AmCalls, MemoryThatRunsOutIsAnErrorWithSizes) {
   CardRig rig({.chip = "gfx1100", .vram_bytes = 256 << 20});
