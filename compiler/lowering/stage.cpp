@@ -77,6 +77,16 @@ Index LineStage::own(const TileAxis& axis, const Index& share) const {
   return first * axis.step + share;
 }
 
+LineCopy LineStage::copy_from(const LineTile& t, const Offsets::Place& across,
+                              const Offsets::Place& along, const Env& env) const {
+  LineCopy c{.param = static_cast<int>(t.load->imm), .gate = along.exists};
+  if (across.exists != kNone)
+    c.gate = c.gate == kNone ? across.exists : b_.bit_and(c.gate, across.exists);
+  const Env outer = e_.bound(env, t.across.loop, across.binding);
+  c.from = e_.emit(t.load->src[0], e_.bound(outer, t.along.loop, along.binding));
+  return c;
+}
+
 void LineStage::for_copies(const LineTile& t, ValueId at, const Env& env,
                            const std::function<void(const LineCopy&)>& copy, bool is_there) const {
   const Index item(b_, b_.item());
@@ -98,12 +108,7 @@ void LineStage::for_copies(const LineTile& t, ValueId at, const Env& env,
         copy({.to = Index(start + (panel * t.lines + l) * LineTile::kLine)});
         continue;
       }
-      const Offsets::Place across = lines.at(l);
-      LineCopy c{.param = static_cast<int>(t.load->imm), .gate = along.exists};
-      if (across.exists != kNone)
-        c.gate = c.gate == kNone ? across.exists : b_.bit_and(c.gate, across.exists);
-      const Env outer = e_.bound(env, t.across.loop, across.binding);
-      c.from = e_.emit(t.load->src[0], e_.bound(outer, t.along.loop, along.binding));
+      LineCopy c = copy_from(t, lines.at(l), along, env);
       c.to = Index(start + (panel * t.lines + l) * LineTile::kLine);
       copy(c);
     }
@@ -135,12 +140,7 @@ void LineStage::for_words(const LineTile& t, ValueId at, const Env& env,
         copy({.to = Index(own_place + l * LineTile::kLine)});
         continue;
       }
-      const Offsets::Place across = lines.at(l);
-      LineCopy c{.param = static_cast<int>(t.load->imm), .gate = along.exists};
-      if (across.exists != kNone)
-        c.gate = c.gate == kNone ? across.exists : b_.bit_and(c.gate, across.exists);
-      const Env outer = e_.bound(env, t.across.loop, across.binding);
-      c.from = e_.emit(t.load->src[0], e_.bound(outer, t.along.loop, along.binding));
+      LineCopy c = copy_from(t, lines.at(l), along, env);
       c.to = Index(own_place + l * LineTile::kLine);
       copy(c);
     }

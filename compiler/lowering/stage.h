@@ -141,6 +141,9 @@ class LineStage {
 
  private:
   Index own(const TileAxis& axis, const Index& share) const;
+  /// What lies at `across` and `along`, and whether both are there.
+  LineCopy copy_from(const LineTile& t, const Offsets::Place& across, const Offsets::Place& along,
+                     const Env& env) const;
 
   Emitter& e_;
   Builder& b_;
