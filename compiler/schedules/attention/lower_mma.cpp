@@ -72,6 +72,43 @@ void GroupAttention::open_groups(
   b_.close_groups(first, 0, kNone);
 }
 
+/// Blocks of keys that are all there and that all queries of the group see need no comparisons.
+void GroupAttention::finish_scores(
+    ValueId first_key, BlockId block,
+    const std::function<void(const Node* score, bool has_tail, BlockId block)>& write) {
+  const bool has_tail = is_uneven(a_.key->src[0], p_.key_block);
+  if (!has_tail && !a_.hidden_from) return write(a_.score, false, block);
+  ValueId end = g_.all_keys;
+  if (a_.seen_score) {
+    // What the first query sees, all see.
+    const uint32_t first = e_.make_bindings(g_.first_row, b_.block_of(g_.first_row), 0, 1, 0);
+    end = e_.min_index(end, e_.emit(a_.hidden_from, e_.bound(g_.env, a_.row, first)));
+  }
+  const Index last = index(first_key) + (p_.key_block - 1);
+  const ValueId is_inside = b_.lt(last, end);
+  const ValueId is_edge = e_.negated(is_inside);
+  const Node* seen = a_.seen_score ? a_.seen_score : a_.score;
+  if (seen != a_.product) {
+    const BlockId inside = b_.open_block(block);
+    write(seen, false, inside);
+    b_.close_if(inside, is_inside);
+  }
+  const BlockId edge = b_.open_block(block);
+  write(a_.score, has_tail, edge);
+  b_.close_if(edge, is_edge);
+}
+
+void GroupAttention::write_scores(const Node* score, std::span<const Score> scores,
+                                  const Instances& instances, BlockId block) {
+  e_.set_instances(&instances);
+  for (size_t i = 0; i < scores.size(); ++i) {
+    ValueId v = e_.emit(score, instances[i]);
+    if (scores[i].gate != kNone) v = b_.select(scores[i].gate, v, b_.like(v, -HUGE_VAL));
+    b_.assign(block, scores[i].reg, v);
+  }
+  e_.set_instances(nullptr);
+}
+
 void FlashAttention::place(ValueId row_block, ValueId head, BlockId block) {
   place_block(row_block, head, block);
   const Index item = index(b_.item());
@@ -194,7 +231,9 @@ void FlashAttention::run_keys(BlockId block) {
   b_.close_if(ahead, b_.lt(next, g_.visible_keys));
   if (has_async()) b_.pipe(loop.body, PipeOp::kCommitCopies);
   multiply_keys(stage, loop.body);
-  finish_scores(loop.index, loop.body);
+  finish_scores(loop.index, loop.body, [&](const Node* score, bool has_tail, BlockId inside) {
+    write_block(score, loop.index, has_tail, inside);
+  });
   add_values(Index(stage + p_.keys_bytes()), loop.body);
   b_.close_loop(loop, b_.index(0), g_.visible_keys, p_.key_block);
 }

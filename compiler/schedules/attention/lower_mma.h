@@ -30,6 +30,18 @@ class GroupAttention {
   void place_block(ValueId row_block, ValueId head, BlockId block);
   void find_visible_keys(BlockId block);
   void open_groups(const std::function<void(ValueId row_block, ValueId head, BlockId body)>& run);
+  /// Products of the block of keys from `first_key` on become scores: `write` makes them of `score`
+  /// inside `block`, and -inf of keys that may not be there (`has_tail`).
+  void finish_scores(
+      ValueId first_key, BlockId block,
+      const std::function<void(const Node* score, bool has_tail, BlockId block)>& write);
+  /// A product, which becomes a score in the same register; -inf where `gate` is false.
+  struct Score {
+    uint32_t reg = 0;
+    ValueId gate = kNone;
+  };
+  void write_scores(const Node* score, std::span<const Score> scores, const Instances& instances,
+                    BlockId block);
 
   Emitter& e_;
   Builder& b_;
@@ -86,8 +98,7 @@ class FlashAttention : GroupAttention {
   void multiply_warpgroup(const MatrixInfo& info, std::span<const uint32_t> sums,
                           std::span<const SlotWords> left, ValueId start, bool is_k_major,
                           BlockId block);
-  void finish_scores(ValueId first_key, BlockId block);
-  void write_scores(const Node* score, ValueId first_key, bool has_tail, BlockId block);
+  void write_block(const Node* score, ValueId first_key, bool has_tail, BlockId block);
   Powers take_maxima(BlockId block);
   void fade(const std::array<ValueId, 2>& before, const std::array<ValueId, 2>& now, BlockId block);
   void add_values(ValueId stage, BlockId block);

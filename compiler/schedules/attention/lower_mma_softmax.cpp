@@ -71,42 +71,12 @@ void FlashAttention::multiply_keys(ValueId stage, BlockId block) {
   }
 }
 
-/// Products become scores. Blocks of keys that are all there and that all queries of the group see
-/// need no comparisons.
-void FlashAttention::finish_scores(ValueId first_key, BlockId block) {
-  const Node* extent = a_.key->src[0];
-  const bool has_tail = !extent->is_const() || extent->imm % p_.key_block != 0;
-  if (!has_tail && !a_.hidden_from) return write_scores(a_.score, first_key, false, block);
-  ValueId end = g_.all_keys;
-  if (a_.seen_score) {
-    // What the first query sees, all see.
-    const uint32_t first = e_.make_bindings(g_.first_row, b_.block_of(g_.first_row), 0, 1, 0);
-    end = e_.min_index(end, e_.emit(a_.hidden_from, e_.bound(g_.env, a_.row, first)));
-  }
-  const Index last = index(first_key) + (p_.key_block - 1);
-  const ValueId is_inside = b_.lt(last, end);
-  const ValueId is_edge = b_.raw(Op::kNot, DType::kBool, {is_inside});
-  const Node* seen = a_.seen_score ? a_.seen_score : a_.score;
-  if (seen != a_.product) {
-    const BlockId inside = b_.open_block(block);
-    write_scores(seen, first_key, false, inside);
-    b_.close_if(inside, is_inside);
-  }
-  const BlockId edge = b_.open_block(block);
-  write_scores(a_.score, first_key, has_tail, edge);
-  b_.close_if(edge, is_edge);
-}
-
 /// `has_tail`: keys may not be there; then what is read for them is read for the last one.
-void FlashAttention::write_scores(const Node* score, ValueId first_key, bool has_tail,
-                                  BlockId block) {
+void FlashAttention::write_block(const Node* score, ValueId first_key, bool has_tail,
+                                 BlockId block) {
   if (score == a_.product && !has_tail) return;
   const Confined confined(e_, block);
   const Index base = index(first_key) + index(s_.part) * kPair;
-  struct Score {
-    uint32_t reg = 0;
-    ValueId gate = kNone;
-  };
   std::vector<Score> scores;
   Instances instances;
   Offsets keys(e_, base, block, has_tail ? g_.all_keys : kNone, p_.has_loads);
@@ -121,13 +91,7 @@ void FlashAttention::write_scores(const Node* score, ValueId first_key, bool has
         e_.set_known(a_.product, instances.back(), b_.read(block, reg));
       }
     }
-  e_.set_instances(&instances);
-  for (size_t i = 0; i < scores.size(); ++i) {
-    ValueId v = e_.emit(score, instances[i]);
-    if (scores[i].gate != kNone) v = b_.select(scores[i].gate, v, b_.like(v, -HUGE_VAL));
-    b_.assign(block, scores[i].reg, v);
-  }
-  e_.set_instances(nullptr);
+  write_scores(score, scores, instances, block);
 }
 
 /// What powers count from: the largest score that was met, until one is so far above it that its

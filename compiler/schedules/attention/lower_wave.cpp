@@ -55,8 +55,7 @@ class WaveAttention : GroupAttention {
   void run_keys(BlockId block);
   void attend(ValueId first_key, const Index& start, BlockId block);
   void multiply_keys(const Index& start, BlockId block);
-  void finish_scores(ValueId first_key, BlockId block);
-  void write_scores(const Node* score, ValueId first_key, bool has_tail, BlockId block);
+  void write_block(const Node* score, ValueId first_key, bool has_tail, BlockId block);
   ValueId across(BlockId block, ValueId value, ValueId (*join)(Builder&, ValueId, ValueId));
   void take_maximum(BlockId block);
   void fade(ValueId before, ValueId now, BlockId block);
@@ -262,43 +261,13 @@ void WaveAttention::multiply_keys(const Index& start, BlockId block) {
   }
 }
 
-/// Products become scores. Blocks of keys that are all there and that all queries of the group see
-/// need no comparisons.
-void WaveAttention::finish_scores(ValueId first_key, BlockId block) {
-  const Node* extent = a_.key->src[0];
-  const bool has_tail = !extent->is_const() || extent->imm % p_.key_block != 0;
-  if (!has_tail && !a_.hidden_from) return write_scores(a_.score, first_key, false, block);
-  ValueId end = g_.all_keys;
-  if (a_.seen_score) {
-    // What the first query sees, all see.
-    const uint32_t first = e_.make_bindings(g_.first_row, b_.block_of(g_.first_row), 0, 1, 0);
-    end = e_.min_index(end, e_.emit(a_.hidden_from, e_.bound(g_.env, a_.row, first)));
-  }
-  const Index last = index(first_key) + (p_.key_block - 1);
-  const ValueId is_inside = b_.lt(last, end);
-  const ValueId is_edge = e_.negated(is_inside);
-  const Node* seen = a_.seen_score ? a_.seen_score : a_.score;
-  if (seen != a_.product) {
-    const BlockId inside = b_.open_block(block);
-    write_scores(seen, first_key, false, inside);
-    b_.close_if(inside, is_inside);
-  }
-  const BlockId edge = b_.open_block(block);
-  write_scores(a_.score, first_key, has_tail, edge);
-  b_.close_if(edge, is_edge);
-}
-
 /// `has_tail`: keys may not be there; then what is read for them is read for the last one.
-void WaveAttention::write_scores(const Node* score, ValueId first_key, bool has_tail,
-                                 BlockId block) {
+void WaveAttention::write_block(const Node* score, ValueId first_key, bool has_tail,
+                                BlockId block) {
   if (score == a_.product && !has_tail) return;
   const Confined confined(e_, block);
   const int64_t apart = info_.parts == 4 ? kPieceItems : info_.sums;
   const Index base = index(first_key) + index(share_) * apart;
-  struct Score {
-    uint32_t reg = 0;
-    ValueId gate = kNone;
-  };
   std::vector<Score> scores;
   Instances instances;
   Offsets keys(e_, base, block, has_tail ? g_.all_keys : kNone, p_.has_loads);
@@ -310,13 +279,7 @@ void WaveAttention::write_scores(const Node* score, ValueId first_key, bool has_
       instances.push_back(e_.bound(row, a_.key, key.binding));
       e_.set_known(a_.product, instances.back(), b_.read(block, scores.back().reg));
     }
-  e_.set_instances(&instances);
-  for (size_t i = 0; i < scores.size(); ++i) {
-    ValueId v = e_.emit(score, instances[i]);
-    if (scores[i].gate != kNone) v = b_.select(scores[i].gate, v, b_.like(v, -HUGE_VAL));
-    b_.assign(block, scores[i].reg, v);
-  }
-  e_.set_instances(nullptr);
+  write_scores(score, scores, instances, block);
 }
 
 // --- online softmax -----------------------------------------------------------------------------
@@ -427,7 +390,9 @@ void WaveAttention::add_values(const Index& start, BlockId block) {
 
 void WaveAttention::attend(ValueId first_key, const Index& start, BlockId block) {
   multiply_keys(start, block);
-  finish_scores(first_key, block);
+  finish_scores(first_key, block, [&](const Node* score, bool has_tail, BlockId inside) {
+    write_block(score, first_key, has_tail, inside);
+  });
   add_values(start, block);
 }
 
