@@ -38,12 +38,12 @@ SlotWords PieceStage::load_from(const Fragments& f, const Index& start, uint32_t
                                 uint32_t slots, uint32_t first, uint32_t count,
                                 BlockId block) const {
   SlotWords out(slots);
-  for (uint32_t chunk = first; chunk < first + count; ++chunk)
+  for (uint32_t k_step = first; k_step < first + count; ++k_step)
     for (uint32_t slot = 0; slot < slots; ++slot) {
-      // Bits of the slot, the lane and the chunk do not meet in a sum: exclusive or takes them
+      // Bits of the slot, the lane and the step of K do not meet in a sum: exclusive or takes them
       // apart.
       const int64_t line = (first_slot + slot) * f.slot;
-      const int64_t moved = exchange(line) ^ (chunk * f.parts);
+      const int64_t moved = exchange(line) ^ (k_step * f.parts);
       const Index piece = (f.lane ^ moved) * kPieceWords + f.lines;
       const Index at = piece + start + line / 2 * (2 * kLineWords);
       const ValueId words = b_.local_load(block, array_, at, kPieceWords);

@@ -28,8 +28,8 @@ class PieceStage {
   void store(BlockId block, ValueId at, std::vector<ValueId> words) const;
 
   /// Lines from `own` on, a multiple of `count` (a power of two), as a sub-group's work-items read
-  /// them: the one with place g in its lane group and part p reads piece chunk·parts + p of line
-  /// slot·info.slot + g.
+  /// them: the one with place g in its lane group and part p reads, at step k of K, piece k·parts +
+  /// p of line slot·info.slot + g.
   struct Fragments {
     Index lane;   ///< pieces change places by it
     Index lines;  ///< word
@@ -37,7 +37,8 @@ class PieceStage {
   };
   Fragments fragments(const MatrixInfo& info, const Index& own, const Index& place,
                       const Index& part) const;
-  /// Of K chunks [first, first + count) of `slots` slots, in the tile that starts at word `start`.
+  /// Of steps of K [first, first + count) of `slots` slots, in the tile that starts at word
+  /// `start`.
   SlotWords load(const Fragments& f, const Index& start, uint32_t slots, uint32_t first,
                  uint32_t count, BlockId block) const {
     return load_from(f, start, 0, slots, first, count, block);

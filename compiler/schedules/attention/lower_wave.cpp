@@ -51,7 +51,7 @@ class WaveAttention : GroupAttention {
   void keep(const std::vector<Words>& tiles, const Index& start, BlockId block);
   int64_t query_start() const { return p_.stages * p_.stage_bytes() / 4; }  ///< word
   void keep_queries(BlockId block);
-  std::vector<ValueId> query_words(int64_t chunk, BlockId block);
+  std::vector<ValueId> query_words(int64_t k_step, BlockId block);
   void run_keys(BlockId block);
   void attend(ValueId first_key, const Index& start, BlockId block);
   void multiply_keys(const Index& start, BlockId block);
@@ -224,17 +224,17 @@ void WaveAttention::keep_queries(BlockId block) {
   }
 }
 
-/// Four words of the query: what this work-item has of a chunk along K.
-std::vector<ValueId> WaveAttention::query_words(int64_t chunk, BlockId block) {
+/// Four words of the query: what this work-item has of a step of K.
+std::vector<ValueId> WaveAttention::query_words(int64_t k_step, BlockId block) {
   if (!p_.keeps_queries()) {
     const int64_t per_line = PieceStage::kPieces / info_.parts;
     const Index panel =
-        index(b_.index(query_start() + chunk / per_line * p_.rows() * PieceStage::kLineWords));
-    return stage_->load(*query_lines_, panel, 1, static_cast<uint32_t>(chunk % per_line), 1,
+        index(b_.index(query_start() + k_step / per_line * p_.rows() * PieceStage::kLineWords));
+    return stage_->load(*query_lines_, panel, 1, static_cast<uint32_t>(k_step % per_line), 1,
                         block)[0];
   }
   const Index part = info_.parts == 1 ? index(b_.index(0)) : index(share_);
-  const Index first = (part + chunk * info_.parts) * kPieceItems;
+  const Index first = (part + k_step * info_.parts) * kPieceItems;
   const Env env = e_.bound_at(e_.bound(g_.env, a_.row, row_.binding), a_.head_dim, first, block);
   return load_words(p_.query, env, kNone);
 }
@@ -245,8 +245,8 @@ void WaveAttention::multiply_keys(const Index& start, BlockId block) {
     for (uint32_t i = 0; i < info_.sums; ++i) b_.assign(block, first + i, b_.constant(type, 0));
   const uint32_t each = std::max(info_.words() / 4, 1u);
   const int64_t per_line = PieceStage::kPieces / info_.parts,
-                chunks = head_dim() / (kPieceItems * info_.parts);
-  for (int64_t c = 0; c < chunks; c += each) {
+                k_steps = head_dim() / (kPieceItems * info_.parts);
+  for (int64_t c = 0; c < k_steps; c += each) {
     std::vector<ValueId> query;
     for (int64_t w = c; w < c + each; ++w) {
       const std::vector<ValueId> words =
@@ -377,11 +377,11 @@ std::vector<ValueId> WaveAttention::weights(BlockId block) {
 void WaveAttention::add_values(const Index& start, BlockId block) {
   take_maximum(block);
   const SlotWords right = {weights(block)};
-  const auto chunks = static_cast<uint32_t>(PieceStage::kPieces) / info_.parts;
+  const auto k_steps = static_cast<uint32_t>(PieceStage::kPieces) / info_.parts;
   const Index first = start + p_.keys_bytes() / 4;
   for (size_t tile = 0; tile < results_.size(); ++tile) {
     const SlotWords values =
-        stage_->load_from(*value_lines_, first, static_cast<uint32_t>(tile), 1, 0, chunks, block);
+        stage_->load_from(*value_lines_, first, static_cast<uint32_t>(tile), 1, 0, k_steps, block);
     contract_mma(b_, block, p_.value_info, std::span(results_).subspan(tile, 1), values, right);
   }
 }

@@ -183,14 +183,14 @@ void RegisterGemm::multiply_tiles(const Tile& tile, BlockId block, bool is_align
   const Builder::Loop loop = b_.open_loop(outer.body());
   const Index first(b_, loop.index), part(b_, tile.part);
   const Index k = p_.info.parts > 1 ? Index(first + part * p_.left.per_load()) : first;
-  // Words of every slot, all chunks of an iteration one after the other.
+  // Words of every slot, all steps of K of an iteration one after the other.
   SlotWords left(p_.left.slots), right(p_.right.slots);
-  const auto append = [](SlotWords* all, const SlotWords& chunk) {
-    for (size_t slot = 0; slot < chunk.size(); ++slot)
-      (*all)[slot].insert((*all)[slot].end(), chunk[slot].begin(), chunk[slot].end());
+  const auto append = [](SlotWords* all, const SlotWords& step_words) {
+    for (size_t slot = 0; slot < step_words.size(); ++slot)
+      (*all)[slot].insert((*all)[slot].end(), step_words[slot].begin(), step_words[slot].end());
   };
-  for (uint32_t c = 0; c < p_.chunks; ++c) {
-    const int64_t offset = c * p_.chunk();
+  for (uint32_t c = 0; c < p_.k_steps; ++c) {
+    const int64_t offset = c * p_.k_step();
     append(&left, fragments(p_.left, tile.left, env, k, offset, loop.body, is_aligned));
     append(&right, fragments(p_.right, tile.right, env, k, offset, loop.body, is_aligned));
   }

@@ -326,10 +326,10 @@ void ImplicitGemm::keep(const std::vector<Words>& tiles, const Index& start, Blo
 }
 
 void ImplicitGemm::multiply(const Index& start, BlockId block) {
-  const uint32_t chunks = static_cast<uint32_t>(PieceStage::kPieces) / p_.info.parts;
+  const uint32_t k_steps = static_cast<uint32_t>(PieceStage::kPieces) / p_.info.parts;
   const uint32_t each = std::max(p_.info.words() / 4, 1u);
   const Index right_start = start + sides_[1].first_word;
-  for (uint32_t c = 0; c < chunks; c += each) {
+  for (uint32_t c = 0; c < k_steps; c += each) {
     const SlotWords left = stage_->load(*left_, start, p_.left.slots, c, each, block);
     const SlotWords right = stage_->load(*right_, right_start, p_.right.slots, c, each, block);
     contract_mma(b_, block, p_.info, accumulators_, left, right);
