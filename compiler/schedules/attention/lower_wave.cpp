@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "compiler/lowering/piece_stage.h"
+#include "compiler/lowering/chunk_stage.h"
 #include "compiler/schedules/attention/lower_mma.h"
 
 namespace bm::compiler {

@@ -1,4 +1,4 @@
-#include "compiler/lowering/piece_stage.h"
+#include "compiler/lowering/chunk_stage.h"
 
 #include <utility>
 
