@@ -6,35 +6,35 @@ namespace bm::compiler {
 
 /// Bits 1 and 2 of the line; bits 3, 4 and 5 as 1, 0 and 2. Exclusive or of two lines without
 /// common bits gives that of their sum.
-Index PieceStage::exchange(const Index& line) {
-  const Index far = (((line >> 2) & 2) | ((line >> 4) & 1)) | ((line >> 3) & kPieces);
-  return far ^ ((line >> 1) & (kPieces - 1));
+Index ChunkStage::exchange(const Index& line) {
+  const Index far = (((line >> 2) & 2) | ((line >> 4) & 1)) | ((line >> 3) & kChunks);
+  return far ^ ((line >> 1) & (kChunks - 1));
 }
 
-int64_t PieceStage::exchange(int64_t line) {
-  const int64_t far = ((line >> 2) & 2) | ((line >> 4) & 1) | ((line >> 3) & kPieces);
-  return far ^ ((line >> 1) & (kPieces - 1));
+int64_t ChunkStage::exchange(int64_t line) {
+  const int64_t far = ((line >> 2) & 2) | ((line >> 4) & 1) | ((line >> 3) & kChunks);
+  return far ^ ((line >> 1) & (kChunks - 1));
 }
 
-Index PieceStage::place(const Index& line, const Index& piece) const {
-  const Index in_pair = ((line & 1) * kPieces) | piece;
+Index ChunkStage::address(const Index& line, const Index& chunk) const {
+  const Index in_pair = ((line & 1) * kChunks) | chunk;
   const Index moved = in_pair ^ exchange(line);
-  return (line >> 1) * (2 * kLineWords) + moved * kPieceWords;
+  return (line >> 1) * (2 * kLineWords) + moved * kChunkWords;
 }
 
-void PieceStage::store(BlockId block, ValueId at, std::vector<ValueId> words) const {
+void ChunkStage::store(BlockId block, ValueId at, std::vector<ValueId> words) const {
   b_.local_store_together(block, array_, at, std::move(words));
 }
 
-PieceStage::Fragments PieceStage::fragments(const MatrixInfo& info, const Index& own,
-                                            const Index& place, const Index& part) const {
-  const Index in_pair = ((place & 1) * kPieces) | part;
-  const Index lane = in_pair ^ exchange(place) ^ exchange(own);
-  const Index lines = ((own >> 1) + (place >> 1)) * (2 * kLineWords);
+ChunkStage::Fragments ChunkStage::fragments(const MatrixInfo& info, const Index& own,
+                                            const Index& lane_group, const Index& part) const {
+  const Index in_pair = ((lane_group & 1) * kChunks) | part;
+  const Index lane = in_pair ^ exchange(lane_group) ^ exchange(own);
+  const Index lines = ((own >> 1) + (lane_group >> 1)) * (2 * kLineWords);
   return {lane, lines, info.slot, info.parts};
 }
 
-SlotWords PieceStage::load_from(const Fragments& f, const Index& start, uint32_t first_slot,
+SlotWords ChunkStage::load_from(const Fragments& f, const Index& start, uint32_t first_slot,
                                 uint32_t slots, uint32_t first, uint32_t count,
                                 BlockId block) const {
   SlotWords out(slots);
@@ -44,15 +44,15 @@ SlotWords PieceStage::load_from(const Fragments& f, const Index& start, uint32_t
       // apart.
       const int64_t line = (first_slot + slot) * f.slot;
       const int64_t moved = exchange(line) ^ (k_step * f.parts);
-      const Index piece = (f.lane ^ moved) * kPieceWords + f.lines;
-      const Index at = piece + start + line / 2 * (2 * kLineWords);
-      const ValueId words = b_.local_load(block, array_, at, kPieceWords);
-      for (uint32_t w = 0; w < kPieceWords; ++w) out[slot].push_back(b_.extract(words, w));
+      const Index chunk = (f.lane ^ moved) * kChunkWords + f.lines;
+      const Index at = chunk + start + line / 2 * (2 * kLineWords);
+      const ValueId words = b_.local_load(block, array_, at, kChunkWords);
+      for (uint32_t w = 0; w < kChunkWords; ++w) out[slot].push_back(b_.extract(words, w));
     }
   return out;
 }
 
-std::vector<ValueId> PieceStage::transposed(std::span<const std::vector<ValueId>> steps,
+std::vector<ValueId> ChunkStage::transposed(std::span<const std::vector<ValueId>> steps,
                                             size_t row) const {
   const auto half = [&](ValueId word, bool to_high) {
     const bool is_high = row % 2 != 0;

@@ -25,7 +25,7 @@ std::string_view dp4a_name(const Value& v) {
 }
 
 std::string_view async_copy_name(const Stmt& s) {
-  // Words go through L1: only pieces of 16 bytes may pass it.
+  // Words go through L1: only chunks of 16 bytes may pass it.
   return s.step == 16 ? "cp.async.cg.shared.global" : "cp.async.ca.shared.global";
 }
 

@@ -70,7 +70,7 @@ struct GroupAttentionPlan {
   /// Numbers of a query that stay in registers; longer ones are read again for every block of keys.
   static constexpr int64_t kMostKept = 128;
   int64_t key_block = 64;  ///< a power of two
-  uint32_t stages = 2;     ///< blocks of keys in local memory
+  uint32_t stages = 2;     ///< blocks of keys in shared memory
   AttentionParts parts;    ///< scores are in the unit that `scale` belongs to
   MatrixInfo score_info, value_info;
   /// Warpgroup MMA: keys and values are multiplied where they lie in shared memory, by four
@@ -103,19 +103,19 @@ struct GroupAttentionPlan {
     if (is_transposed()) return wave_panels() * rows() * kWaveLine;
     return panels(query, parts.head_dim) * rows() * kLineBytes;
   }
-  /// Queries that are kept in registers are in local memory before the second stage is.
+  /// Queries that are kept in registers are in shared memory before the second stage is.
   int64_t local_bytes() const {
     if (!keeps_queries()) return stages * stage_bytes() + query_bytes();
     if (is_transposed()) return stages * stage_bytes();
     return stage_bytes() + (query_bytes() > stage_bytes() ? query_bytes() : stage_bytes());
   }
-  /// is_transposed: lines of 64 bytes along K (PieceStage), of keys and of elements of the results.
+  /// is_transposed: lines of 64 bytes along K (ChunkStage), of keys and of elements of the results.
   static constexpr int64_t kWaveLine = 64, kWaveKeys = 32;
   int64_t wave_panels() const { return (parts.head_dim->src[0]->imm + 31) / 32; }
 };
 
 /// Decoding: few queries for each set of keys, which memory bounds. A group of work-items has the
-/// queries of a few heads that share keys; a team of lanes of it takes a key, a piece of 16 bytes
+/// queries of a few heads that share keys; a team of lanes of it takes a key, a chunk of 16 bytes
 /// of it each, then the value in the same way, with a running maximum, sum and result of its own.
 /// What the teams have is joined in shared memory. Plans are of kernels by split_attention
 /// (split.h): the keys are one part of them all, and beside the result its log-sum-exp is stored.
@@ -125,7 +125,7 @@ struct DecodeAttentionPlan {
   double scale = 1;                                   ///< the power is 2^((score - maximum)·scale)
   int64_t rows = 1;                                   ///< queries of a group
   uint32_t team = 32;                                 ///< lanes of a key; a power of two
-  uint32_t key_pieces = 1, value_pieces = 1;          ///< of a lane
+  uint32_t key_chunks = 1, value_chunks = 1;          ///< of a lane
   uint32_t unroll = 4;  ///< keys of a team that are on their way at once
   uint32_t sub_group = 32, block = 128;
 
@@ -133,7 +133,7 @@ struct DecodeAttentionPlan {
   int64_t columns() const { return parts.column->src[0]->imm; }
   uint32_t teams() const { return block / team; }
   uint32_t sub_groups() const { return block / sub_group; }
-  static int64_t piece_items(const ir::Node* load) { return 16 / item_size(load->dtype); }
+  static int64_t chunk_items(const ir::Node* load) { return 16 / item_size(load->dtype); }
   /// Partial results, and two numbers for each query, of every sub-group.
   int64_t shared_bytes() const { return sub_groups() * rows * (columns() + 2) * 4; }
 };

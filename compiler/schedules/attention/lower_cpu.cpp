@@ -13,8 +13,8 @@ namespace {
 /// Distance between copied keys and values beyond their length: rows of a power of two would share
 /// few sets of a cache.
 constexpr int64_t kRowPadding = 16;
-/// Vectors of a copying loop side by side.
-constexpr uint32_t kCopies = 4;
+/// Vectors of a packing loop at once.
+constexpr uint32_t kVectorUnroll = 4;
 
 int64_t round_up(int64_t v, int64_t step) { return (v + step - 1) / step * step; }
 
@@ -200,9 +200,9 @@ void TiledAttention::pack_rows(const Node* value, const Node* along, uint32_t ar
     }
     b_.close_loop(loop, b_.index(begin), b_.index(end), int64_t{lanes} * jam);
   };
-  const int64_t length = along->src[0]->imm, wide = int64_t{p_.lanes} * kCopies;
+  const int64_t length = along->src[0]->imm, wide = int64_t{p_.lanes} * kVectorUnroll;
   const int64_t most = length / wide * wide, whole = length / p_.lanes * p_.lanes;
-  run(0, most, p_.lanes, kCopies);
+  run(0, most, p_.lanes, kVectorUnroll);
   run(most, whole, p_.lanes, 1);
   run(whole, length, 1, 1);
   b_.close_loop(keys, b_.index(0), count, 1);

@@ -9,7 +9,7 @@ namespace bm::compiler {
 namespace {
 
 /// Iterations of a loop over logits side by side; a power of two.
-constexpr uint32_t kCopies = 4;
+constexpr uint32_t kVectorUnroll = 4;
 
 }  // namespace
 
@@ -107,7 +107,7 @@ void TiledAttention::multiply_rows(BlockId block, const std::vector<ValueId>& st
 void TiledAttention::finish_logits(const QueryTile& query_tile,
                                    const std::vector<uint32_t>& row_max, BlockId block,
                                    bool has_tail) {
-  const uint32_t jam = !p_.has_loads ? kCopies : has_tail ? 1 : p_.lanes;
+  const uint32_t jam = !p_.has_loads ? kVectorUnroll : has_tail ? 1 : p_.lanes;
   const ValueId zero = b_.index(0);
   if (has_tail)
     return finish_keys(query_tile, row_max,
@@ -178,7 +178,7 @@ std::vector<ValueId> TiledAttention::take_exp(const QueryTile& query_tile,
     const ValueId total = b_.local_load(query_tile.block, s_.row_sums, at, p_.lanes);
     b_.assign(query_tile.block, row_sums[v], b_.mul(total, rescale[v]));
   }
-  in_steps(b_, b_.index(0), query_tile.count, kCopies,
+  in_steps(b_, b_.index(0), query_tile.count, kVectorUnroll,
            [&](ValueId begin, ValueId end, uint32_t jam) {
              const Builder::Loop loop = b_.open_loop(query_tile.block);
              const ValueId line = scaled(loop.index, p_.query_tile());

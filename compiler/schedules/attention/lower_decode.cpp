@@ -12,7 +12,7 @@
 namespace bm::compiler {
 namespace {
 
-constexpr uint32_t kPieceWords = 4;
+constexpr uint32_t kChunkWords = 4;
 
 ValueId larger(Builder& b, ValueId x, ValueId y) { return b.select(b.lt(x, y), y, x); }
 
@@ -28,13 +28,13 @@ class DecodeAttention {
   void place(ValueId group, BlockId block);
   void bind_rows(const Index& first, BlockId block);
   void read_queries(BlockId block);
-  std::vector<ValueId> load_piece(const Node* load, const Env& env) const;
+  std::vector<ValueId> load_chunk(const Node* load, const Env& env) const;
   std::vector<ValueId> numbers_of(const Node* load, ValueId word) const;
   std::vector<std::vector<ValueId>> load_line(const Node* load, const Node* along,
-                                              const std::vector<Index>& pieces, const Env& key,
+                                              const std::vector<Index>& chunks, const Env& key,
                                               BlockId block);
-  std::vector<Index> pieces_of(const Node* load, const Node* along, uint32_t count) const;
-  ValueId is_piece(const Node* load, const Node* along, uint32_t number) const;
+  std::vector<Index> chunks_of(const Node* load, const Node* along, uint32_t count) const;
+  ValueId is_chunk(const Node* load, const Node* along, uint32_t number) const;
   void attend(ValueId first_key, BlockId block);
   void run_keys(BlockId block);
   ValueId over_team(ValueId value, BlockId block);
@@ -51,9 +51,9 @@ class DecodeAttention {
   ValueId lane_ = kNone;       ///< in its team
   ValueId keys_ = kNone;       ///< of the part
   bool is_aligned_ = false;    ///< of what is being written: params start at multiples of 16 bytes
-  std::vector<std::vector<ValueId>> queries_;   ///< by query: numbers of this lane's pieces
+  std::vector<std::vector<ValueId>> queries_;   ///< by query: numbers of this lane's chunks
   std::vector<uint32_t> most_, total_;          ///< registers, by query
-  std::vector<std::vector<uint32_t>> results_;  ///< registers, by query: numbers of the pieces
+  std::vector<std::vector<uint32_t>> results_;  ///< registers, by query: numbers of the chunks
 };
 
 /// Loops over heads and parts of the keys, and the keys of this one that are seen.
@@ -79,43 +79,43 @@ void DecodeAttention::bind_rows(const Index& first, BlockId block) {
   for (int64_t r = 0; r < p_.rows; ++r) row_.push_back(places.at(r).binding);
 }
 
-/// Numbers of the pieces that this lane has of a line. Lanes behind its end have the last one.
-std::vector<Index> DecodeAttention::pieces_of(const Node* load, const Node* along,
+/// Numbers of the chunks that this lane has of a line. Lanes behind its end have the last one.
+std::vector<Index> DecodeAttention::chunks_of(const Node* load, const Node* along,
                                               uint32_t count) const {
-  const int64_t all = along->src[0]->imm / DecodeAttentionPlan::piece_items(load);
+  const int64_t all = along->src[0]->imm / DecodeAttentionPlan::chunk_items(load);
   std::vector<Index> out;
   for (uint32_t i = 0; i < count; ++i) {
     const int64_t first = int64_t{i} * p_.team;
-    Index piece = index(lane_) + first;
-    if (first + p_.team > all) piece = min(piece, index(b_.index(all - 1)));
-    out.push_back(piece);
+    Index chunk = index(lane_) + first;
+    if (first + p_.team > all) chunk = min(chunk, index(b_.index(all - 1)));
+    out.push_back(chunk);
   }
   return out;
 }
 
-/// Whether this lane has such a piece; kNone: all lanes have.
-ValueId DecodeAttention::is_piece(const Node* load, const Node* along, uint32_t number) const {
-  const int64_t all = along->src[0]->imm / DecodeAttentionPlan::piece_items(load);
+/// Whether this lane has such a chunk; kNone: all lanes have.
+ValueId DecodeAttention::is_chunk(const Node* load, const Node* along, uint32_t number) const {
+  const int64_t all = along->src[0]->imm / DecodeAttentionPlan::chunk_items(load);
   const int64_t first = int64_t{number} * p_.team;
   if (first + p_.team <= all) return kNone;
-  const Index piece = index(lane_) + first;
-  return b_.lt(piece, b_.index(all));
+  const Index chunk = index(lane_) + first;
+  return b_.lt(chunk, b_.index(all));
 }
 
 void DecodeAttention::read_queries(BlockId block) {
-  const int64_t items = DecodeAttentionPlan::piece_items(p_.keys);
-  const std::vector<Index> pieces = pieces_of(p_.keys, a_.head_dim, p_.key_pieces);
+  const int64_t items = DecodeAttentionPlan::chunk_items(p_.keys);
+  const std::vector<Index> chunks = chunks_of(p_.keys, a_.head_dim, p_.key_chunks);
   std::vector<std::vector<uint32_t>> places;
-  for (const Index& piece : pieces) {
-    Offsets numbers(e_, Index(piece * items), block);
+  for (const Index& chunk : chunks) {
+    Offsets numbers(e_, Index(chunk * items), block);
     places.emplace_back();
     for (int64_t i = 0; i < items; ++i) places.back().push_back(numbers.at(i).binding);
   }
   for (size_t r = 0; r < rows(); ++r) {
     queries_.emplace_back();
     const Env env = a_.row ? e_.bound(env_, a_.row, row_[r]) : env_;
-    for (uint32_t p = 0; p < p_.key_pieces; ++p) {
-      const ValueId exists = is_piece(p_.keys, a_.head_dim, p);
+    for (uint32_t p = 0; p < p_.key_chunks; ++p) {
+      const ValueId exists = is_chunk(p_.keys, a_.head_dim, p);
       for (const uint32_t place : places[p]) {
         const ValueId q = e_.emit(a_.query, e_.bound(env, a_.head_dim, place));
         queries_.back().push_back(exists == kNone ? q : b_.select(exists, q, b_.like(q, 0)));
@@ -125,15 +125,15 @@ void DecodeAttention::read_queries(BlockId block) {
 }
 
 /// The words of 16 bytes; 0 where a place that was looked up is not there.
-std::vector<ValueId> DecodeAttention::load_piece(const Node* load, const Env& env) const {
+std::vector<ValueId> DecodeAttention::load_chunk(const Node* load, const Env& env) const {
   ValueId at = e_.emit(load->src[0], env), gate = kNone;
   if (load->src.size() > 1) {
     gate = e_.emit(load->src[1], env);
     at = b_.select(gate, at, b_.index(0));
   }
-  const ValueId words = b_.words(static_cast<int>(load->imm), kPieceWords, at, is_aligned_);
+  const ValueId words = b_.words(static_cast<int>(load->imm), kChunkWords, at, is_aligned_);
   std::vector<ValueId> out;
-  for (uint32_t w = 0; w < kPieceWords; ++w) {
+  for (uint32_t w = 0; w < kChunkWords; ++w) {
     const ValueId word = b_.extract(words, w);
     out.push_back(gate == kNone ? word : b_.select(gate, word, b_.like_int(word, 0)));
   }
@@ -152,14 +152,14 @@ std::vector<ValueId> DecodeAttention::numbers_of(const Node* load, ValueId word)
   return {low, high};
 }
 
-/// Words of every piece that this lane has of one key or value.
+/// Words of every chunk that this lane has of one key or value.
 std::vector<std::vector<ValueId>> DecodeAttention::load_line(const Node* load, const Node* along,
-                                                             const std::vector<Index>& pieces,
+                                                             const std::vector<Index>& chunks,
                                                              const Env& key, BlockId block) {
-  const int64_t items = DecodeAttentionPlan::piece_items(load);
+  const int64_t items = DecodeAttentionPlan::chunk_items(load);
   std::vector<std::vector<ValueId>> out;
-  for (const Index& piece : pieces)
-    out.push_back(load_piece(load, e_.bound_at(key, along, Index(piece * items), block)));
+  for (const Index& chunk : chunks)
+    out.push_back(load_chunk(load, e_.bound_at(key, along, Index(chunk * items), block)));
   return out;
 }
 
@@ -184,8 +184,8 @@ void DecodeAttention::fade_to(size_t row, ValueId most, ValueId* from, ValueId* 
 /// Keys `first_key` + team, and `unroll` as far apart as there are teams.
 void DecodeAttention::attend(ValueId first_key, BlockId block) {
   const Index team = index(b_.item()) >> std::countr_zero(p_.team);
-  const std::vector<Index> key_pieces = pieces_of(p_.keys, a_.head_dim, p_.key_pieces),
-                           value_pieces = pieces_of(p_.values, a_.column, p_.value_pieces);
+  const std::vector<Index> key_chunks = chunks_of(p_.keys, a_.head_dim, p_.key_chunks),
+                           value_chunks = chunks_of(p_.values, a_.column, p_.value_chunks);
   struct Key {
     Env env;
     ValueId is_there = kNone;
@@ -196,15 +196,15 @@ void DecodeAttention::attend(ValueId first_key, BlockId block) {
     const Index at = index(first_key) + team + int64_t{u} * p_.teams();
     keys.push_back({e_.bound_at(env_, a_.key, at, block), b_.lt(at, keys_), {}, {}});
   }
-  for (Key& k : keys) k.key = load_line(p_.keys, a_.head_dim, key_pieces, k.env, block);
-  for (Key& k : keys) k.value = load_line(p_.values, a_.column, value_pieces, k.env, block);
+  for (Key& k : keys) k.key = load_line(p_.keys, a_.head_dim, key_chunks, k.env, block);
+  for (Key& k : keys) k.value = load_line(p_.values, a_.column, value_chunks, k.env, block);
   if (b_.target().hoists_loads) b_.pipe(block, PipeOp::kOrder);
   std::vector<std::vector<ValueId>> scores(rows());
   for (const Key& k : keys) {
     std::vector<ValueId> sums(rows(), kNone);
     size_t place = 0;
-    for (const std::vector<ValueId>& piece : k.key)
-      for (const ValueId word : piece)
+    for (const std::vector<ValueId>& chunk : k.key)
+      for (const ValueId word : chunk)
         for (const ValueId number : numbers_of(p_.keys, word)) {
           for (size_t r = 0; r < rows(); ++r) {
             const ValueId q = queries_[r][place];
@@ -230,8 +230,8 @@ void DecodeAttention::attend(ValueId first_key, BlockId block) {
       const ValueId power = b_.exp2_of_distance(b_.sub(scores[r][u], from), p_.scale);
       total = b_.add(total, power);
       size_t place = 0;
-      for (const std::vector<ValueId>& piece : keys[u].value)
-        for (const ValueId word : piece)
+      for (const std::vector<ValueId>& chunk : keys[u].value)
+        for (const ValueId word : chunk)
           for (const ValueId number : numbers_of(p_.values, word)) {
             sums[place] = b_.mad(power, number, sums[place]);
             ++place;
@@ -261,7 +261,7 @@ void DecodeAttention::join_teams(BlockId block) {
 /// Sub-groups by way of shared memory: [sub-group][query][result], then maxima and sums.
 void DecodeAttention::store_results(BlockId block) {
   const auto groups = static_cast<int64_t>(p_.sub_groups());
-  const int64_t columns = p_.columns(), items = DecodeAttentionPlan::piece_items(p_.values);
+  const int64_t columns = p_.columns(), items = DecodeAttentionPlan::chunk_items(p_.values);
   const uint32_t sums =
       b_.add_local(DType::kF32, static_cast<uint64_t>(groups * p_.rows * columns));
   const uint32_t most = b_.add_local(DType::kF32, static_cast<uint64_t>(groups * p_.rows));
@@ -269,7 +269,7 @@ void DecodeAttention::store_results(BlockId block) {
   const Index item = index(b_.item());
   const Index own = item >> std::countr_zero(p_.sub_group);
   const Index lane = item & int64_t{p_.sub_group - 1};
-  const std::vector<Index> pieces = pieces_of(p_.values, a_.column, p_.value_pieces);
+  const std::vector<Index> chunks = chunks_of(p_.values, a_.column, p_.value_chunks);
   e_.branch(b_.lt(lane, b_.index(p_.team)), block, [&](BlockId body) {
     for (size_t r = 0; r < rows(); ++r) {
       const Index row = own * p_.rows + static_cast<int64_t>(r);
@@ -278,13 +278,13 @@ void DecodeAttention::store_results(BlockId block) {
         b_.local_store(first, most, row, b_.read(first, most_[r]));
         b_.local_store(first, total, row, b_.read(first, total_[r]));
       });
-      for (uint32_t p = 0; p < p_.value_pieces; ++p) {
-        const Index first = row * columns + pieces[p] * items;
-        for (int64_t i = 0; i < items; i += kPieceWords) {
+      for (uint32_t p = 0; p < p_.value_chunks; ++p) {
+        const Index first = row * columns + chunks[p] * items;
+        for (int64_t i = 0; i < items; i += kChunkWords) {
           std::vector<ValueId> four;
-          for (int64_t w = i; w < i + kPieceWords; ++w)
+          for (int64_t w = i; w < i + kChunkWords; ++w)
             four.push_back(b_.read(body, results_[r][static_cast<size_t>(int64_t{p} * items + w)]));
-          const ValueId exists = is_piece(p_.values, a_.column, p);
+          const ValueId exists = is_chunk(p_.values, a_.column, p);
           const auto store = [&](BlockId to) {
             b_.local_store_together(to, sums, Index(first + i), four);
           };
@@ -372,7 +372,7 @@ void DecodeAttention::run() {
     b_.assign(body, reg, b_.constant_f(type, start));
     return reg;
   };
-  const auto numbers = p_.value_pieces * DecodeAttentionPlan::piece_items(p_.values);
+  const auto numbers = p_.value_chunks * DecodeAttentionPlan::chunk_items(p_.values);
   for (size_t r = 0; r < rows(); ++r) {
     most_.push_back(clear(-HUGE_VAL));
     total_.push_back(clear(0));

@@ -69,7 +69,7 @@ class FlashAttention : GroupAttention {
   struct State {
     ValueId part = kNone;                        // t
     ValueId is_aligned = kNone, is_not = kNone;  // params start at multiples of 16 bytes
-    std::array<Offsets::Place, 2> rows = {};     // the queries g and g + 8
+    std::array<Offsets::Position, 2> rows = {};  // the queries g and g + 8
     std::vector<SlotWords> queries;              // by 16 steps of K
     // First of four registers for 8 keys, for 8 elements of the results.
     std::vector<uint32_t> scores, results;

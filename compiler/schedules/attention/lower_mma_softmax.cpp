@@ -48,7 +48,7 @@ void FlashAttention::multiply_warpgroup(const MatrixInfo& info, std::span<const 
   b_.wait_wgmma(block, sums[0], count);
 }
 
-/// Scores = queries · keys of the block in local memory from byte `stage` on.
+/// Scores = queries · keys of the block in shared memory from byte `stage` on.
 void FlashAttention::multiply_keys(ValueId stage, BlockId block) {
   if (p_.has_warpgroups)
     return multiply_warpgroup(p_.score_info, s_.scores, s_.queries, stage, true, block);
@@ -82,7 +82,7 @@ void FlashAttention::write_block(const Node* score, ValueId first_key, bool has_
   Offsets keys(e_, base, block, has_tail ? g_.all_keys : kNone, p_.has_loads);
   for (size_t n = 0; n < s_.scores.size(); ++n)
     for (uint32_t e = 0; e < kPair; ++e) {
-      const Offsets::Place key = keys.at(static_cast<int64_t>(n * p_.score_info.slot + e));
+      const Offsets::Position key = keys.at(static_cast<int64_t>(n * p_.score_info.slot + e));
       for (uint32_t r = 0; r < s_.rows.size(); ++r) {
         const uint32_t reg = s_.scores[n] + r * kPair + e;
         scores.push_back({reg, key.exists});
@@ -145,7 +145,7 @@ void FlashAttention::fade(const std::array<ValueId, 2>& before, const std::array
   b_.set_floor(floor);
 }
 
-/// Adds the values of these keys, which lie in local memory from byte `stage` on.
+/// Adds the values of these keys, which lie in shared memory from byte `stage` on.
 void FlashAttention::add_values(ValueId stage, BlockId block) {
   const Powers powers = take_maxima(block);
   const LineFragments f{.lines = p_.key_block};

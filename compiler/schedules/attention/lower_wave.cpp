@@ -15,7 +15,7 @@ namespace {
 using Plan = GroupAttentionPlan;
 
 /// Queries, keys or elements of a result of one instruction, and elements of 16 bytes.
-constexpr int64_t kTile = 16, kPieceItems = 8;
+constexpr int64_t kTile = 16, kChunkItems = 8;
 /// Numbers of a line of keys; lines of values hold as many keys.
 constexpr int64_t kLineItems = Plan::kWaveLine / 2;
 /// Largest power of two that a score may be above what powers count from: far from float16's end.
@@ -44,7 +44,7 @@ class WaveAttention : GroupAttention {
   int64_t key_of(size_t tile, uint32_t sum) const;
   std::vector<ValueId> load_words(const Node* load, const Env& env, ValueId exists) const;
   Env key_env(ValueId first_key, const Index& own, int64_t offset, ValueId* exists, BlockId block);
-  std::pair<Index, Index> line_and_piece(ValueId number, int64_t lines);
+  std::pair<Index, Index> line_and_chunk(ValueId number, int64_t lines);
   void gather_keys(ValueId first_key, std::vector<Words>* out, BlockId block);
   void gather_values(ValueId first_key, std::vector<Words>* out, BlockId block);
   std::vector<Words> gather(ValueId first_key, BlockId block);
@@ -65,10 +65,10 @@ class WaveAttention : GroupAttention {
   void store_results(BlockId block);
 
   const MatrixInfo& info_;
-  std::optional<PieceStage> stage_;
-  std::optional<PieceStage::Fragments> key_lines_, value_lines_, query_lines_;
+  std::optional<ChunkStage> stage_;
+  std::optional<ChunkStage::Fragments> key_lines_, value_lines_, query_lines_;
   ValueId lane_place_ = kNone, share_ = kNone;  // g; which of the lanes of a query
-  Offsets::Place row_ = {};                     // the query
+  Offsets::Position row_ = {};                  // the query
   std::vector<ValueId> queries_;                // words
   std::vector<uint32_t> scores_, results_;      // first registers, by tile
   uint32_t from_ = 0, total_ = 0;               // registers
@@ -96,9 +96,9 @@ void WaveAttention::place(ValueId row_block, ValueId head, BlockId block) {
   find_visible_keys(block);
   // Lines that the work-item reads as rows of the left operand. Instructions whose sums are in
   // every other row get them in another order: then sums of a work-item are neighbours.
-  const Index interleaved = (own & 1) * kPieceItems + (own >> 1);
+  const Index interleaved = (own & 1) * kChunkItems + (own >> 1);
   const Index rows = info_.row_step == 2 ? interleaved : own;
-  const Index apart = (own >> 2) * kPieceItems + (own & 3);
+  const Index apart = (own >> 2) * kChunkItems + (own & 3);
   const Index none = index(b_.index(0)), part = info_.parts == 1 ? none : share;
   MatrixInfo lines = info_;
   value_lines_.emplace(stage_->fragments(lines, none, rows, part));
@@ -132,32 +132,32 @@ Env WaveAttention::key_env(ValueId first_key, const Index& own, int64_t offset, 
   return e_.bound_at(g_.env, a_.key, key, block);
 }
 
-/// What the `number`-th piece of `lines` keys or queries is: of whole panels, four work-items have
+/// What the `number`-th chunk of `lines` keys or queries is: of whole panels, four work-items have
 /// a line of one, the next four the next line.
-std::pair<Index, Index> WaveAttention::line_and_piece(ValueId number, int64_t lines) {
-  const int64_t pieces = head_dim() / kPieceItems;
-  const bool has_panels = pieces % PieceStage::kPieces == 0;
+std::pair<Index, Index> WaveAttention::line_and_chunk(ValueId number, int64_t lines) {
+  const int64_t chunks = head_dim() / kChunkItems;
+  const bool has_panels = chunks % ChunkStage::kChunks == 0;
   const Index low(
-      b_, e_.next_digit(&number, b_.index(has_panels ? PieceStage::kPieces : pieces), false));
+      b_, e_.next_digit(&number, b_.index(has_panels ? ChunkStage::kChunks : chunks), false));
   if (!has_panels) return {index(number), low};
   const Index line(b_, e_.next_digit(&number, b_.index(lines), false));
-  return {line, Index(index(number) * PieceStage::kPieces + low)};
+  return {line, Index(index(number) * ChunkStage::kChunks + low)};
 }
 
-/// A line of 32 numbers of every key, panel after panel of them. Where there are not enough pieces
+/// A line of 32 numbers of every key, panel after panel of them. Where there are not enough chunks
 /// for everybody, several work-items take the same one.
 void WaveAttention::gather_keys(ValueId first_key, std::vector<Words>* out, BlockId block) {
-  const int64_t pieces = head_dim() / kPieceItems, count = p_.key_block * pieces;
+  const int64_t chunks = head_dim() / kChunkItems, count = p_.key_block * chunks;
   for (int64_t n = 0; n < count; n += e_.schedule().block) {
     ValueId number = Index(index(b_.item()) + n);
     if (n + e_.schedule().block > count) number = e_.min_index(number, b_.index(count - 1));
-    const auto [key, piece] = line_and_piece(number, p_.key_block);
+    const auto [key, chunk] = line_and_chunk(number, p_.key_block);
     ValueId exists = kNone;
     const Env env = key_env(first_key, key, 0, &exists, block);
-    const Index first = piece * kPieceItems;
-    const Index panel = piece >> bits_of_power(PieceStage::kPieces);
-    const Index place = stage_->place(key, piece & (PieceStage::kPieces - 1)) +
-                        panel * (p_.key_block * PieceStage::kLineWords);
+    const Index first = chunk * kChunkItems;
+    const Index panel = chunk >> bits_of_power(ChunkStage::kChunks);
+    const Index place = stage_->address(key, chunk & (ChunkStage::kChunks - 1)) +
+                        panel * (p_.key_block * ChunkStage::kLineWords);
     out->push_back(
         {place, load_words(p_.keys, e_.bound_at(env, a_.head_dim, first, block), exists)});
   }
@@ -165,11 +165,11 @@ void WaveAttention::gather_keys(ValueId first_key, std::vector<Words>* out, Bloc
 
 /// A line of all keys for every element of the results: transposed in registers.
 void WaveAttention::gather_values(ValueId first_key, std::vector<Words>* out, BlockId block) {
-  const int64_t items = e_.schedule().block, blocks = columns() / PieceStage::kTransposed;
+  const int64_t items = e_.schedule().block, blocks = columns() / ChunkStage::kTransposed;
   int64_t steps = 2;
   for (const int64_t s : {8, 4})
     if (steps == 2 && blocks * (p_.key_block / s) % items == 0) steps = s;
-  const int64_t parts = kPieceItems / steps, count = blocks * (p_.key_block / steps);
+  const int64_t parts = kChunkItems / steps, count = blocks * (p_.key_block / steps);
   const int64_t low = std::min<int64_t>(blocks & -blocks, 8);
   for (int64_t n = 0; n < count; n += items) {
     ValueId number = Index(index(b_.item()) + n);
@@ -177,18 +177,18 @@ void WaveAttention::gather_values(ValueId first_key, std::vector<Words>* out, Bl
     const Index in_low(b_, e_.next_digit(&number, b_.index(low), false));
     const Index part(b_, e_.next_digit(&number, b_.index(parts), false));
     const Index in_high(b_, e_.next_digit(&number, b_.index(blocks / low), false));
-    const Index piece = index(number);
-    const Index column = (in_high * low + in_low) * PieceStage::kTransposed;
-    const Index own_key = piece * kPieceItems + part * steps;
+    const Index chunk = index(number);
+    const Index column = (in_high * low + in_low) * ChunkStage::kTransposed;
+    const Index own_key = chunk * kChunkItems + part * steps;
     std::vector<std::vector<ValueId>> lines;
     for (int64_t s = 0; s < steps; ++s) {
       ValueId exists = kNone;
       const Env env = key_env(first_key, own_key, s, &exists, block);
       lines.push_back(load_words(p_.values, e_.bound_at(env, a_.column, column, block), exists));
     }
-    for (size_t r = 0; r < PieceStage::kTransposed; ++r) {
-      const Index place = stage_->place(column + static_cast<int64_t>(r), piece) +
-                          part * (PieceStage::kPieceWords / parts) + p_.keys_bytes() / 4;
+    for (size_t r = 0; r < ChunkStage::kTransposed; ++r) {
+      const Index place = stage_->address(column + static_cast<int64_t>(r), chunk) +
+                          part * (ChunkStage::kChunkWords / parts) + p_.keys_bytes() / 4;
       out->push_back({place, stage_->transposed(lines, r)});
     }
   }
@@ -209,17 +209,17 @@ void WaveAttention::keep(const std::vector<Words>& tiles, const Index& start, Bl
 
 /// Queries that do not stay in registers are in shared memory, behind keys and values.
 void WaveAttention::keep_queries(BlockId block) {
-  const int64_t pieces = head_dim() / kPieceItems, count = p_.rows() * pieces;
+  const int64_t chunks = head_dim() / kChunkItems, count = p_.rows() * chunks;
   for (int64_t n = 0; n < count; n += e_.schedule().block) {
     ValueId number = Index(index(b_.item()) + n);
-    const auto [line, piece] = line_and_piece(number, p_.rows());
+    const auto [line, chunk] = line_and_chunk(number, p_.rows());
     ValueId row = Index(index(g_.first_row) + line);
     row = e_.min_index(row, Index(index(g_.row_extent) + -1));
     const Env env = e_.bound_at(e_.bound_at(g_.env, a_.row, row, block), a_.head_dim,
-                                Index(piece * kPieceItems), block);
-    const Index panel = piece >> bits_of_power(PieceStage::kPieces);
-    const Index place = stage_->place(line, piece & (PieceStage::kPieces - 1)) +
-                        panel * (p_.rows() * PieceStage::kLineWords);
+                                Index(chunk * kChunkItems), block);
+    const Index panel = chunk >> bits_of_power(ChunkStage::kChunks);
+    const Index place = stage_->address(line, chunk & (ChunkStage::kChunks - 1)) +
+                        panel * (p_.rows() * ChunkStage::kLineWords);
     stage_->store(block, Index(place + query_start()), load_words(p_.query, env, kNone));
   }
 }
@@ -227,14 +227,14 @@ void WaveAttention::keep_queries(BlockId block) {
 /// Four words of the query: what this work-item has of a step of K.
 std::vector<ValueId> WaveAttention::query_words(int64_t k_step, BlockId block) {
   if (!p_.keeps_queries()) {
-    const int64_t per_line = PieceStage::kPieces / info_.parts;
+    const int64_t per_line = ChunkStage::kChunks / info_.parts;
     const Index panel =
-        index(b_.index(query_start() + k_step / per_line * p_.rows() * PieceStage::kLineWords));
+        index(b_.index(query_start() + k_step / per_line * p_.rows() * ChunkStage::kLineWords));
     return stage_->load(*query_lines_, panel, 1, static_cast<uint32_t>(k_step % per_line), 1,
                         block)[0];
   }
   const Index part = info_.parts == 1 ? index(b_.index(0)) : index(share_);
-  const Index first = (part + k_step * info_.parts) * kPieceItems;
+  const Index first = (part + k_step * info_.parts) * kChunkItems;
   const Env env = e_.bound_at(e_.bound(g_.env, a_.row, row_.binding), a_.head_dim, first, block);
   return load_words(p_.query, env, kNone);
 }
@@ -244,8 +244,8 @@ void WaveAttention::multiply_keys(const Index& start, BlockId block) {
   for (const uint32_t first : scores_)
     for (uint32_t i = 0; i < info_.sums; ++i) b_.assign(block, first + i, b_.constant(type, 0));
   const uint32_t each = std::max(info_.words() / 4, 1u);
-  const int64_t per_line = PieceStage::kPieces / info_.parts,
-                k_steps = head_dim() / (kPieceItems * info_.parts);
+  const int64_t per_line = ChunkStage::kChunks / info_.parts,
+                k_steps = head_dim() / (kChunkItems * info_.parts);
   for (int64_t c = 0; c < k_steps; c += each) {
     std::vector<ValueId> query;
     for (int64_t w = c; w < c + each; ++w) {
@@ -254,7 +254,7 @@ void WaveAttention::multiply_keys(const Index& start, BlockId block) {
                              : query_words(w, block);
       query.insert(query.end(), words.begin(), words.end());
     }
-    const Index panel = start + c / per_line * p_.key_block * PieceStage::kLineWords;
+    const Index panel = start + c / per_line * p_.key_block * ChunkStage::kLineWords;
     const SlotWords keys = stage_->load(*key_lines_, panel, static_cast<uint32_t>(scores_.size()),
                                         static_cast<uint32_t>(c % per_line), each, block);
     contract_mma(b_, block, info_, scores_, keys, {query});
@@ -266,7 +266,7 @@ void WaveAttention::write_block(const Node* score, ValueId first_key, bool has_t
                                 BlockId block) {
   if (score == a_.product && !has_tail) return;
   const Confined confined(e_, block);
-  const int64_t apart = info_.parts == 4 ? kPieceItems : info_.sums;
+  const int64_t apart = info_.parts == 4 ? kChunkItems : info_.sums;
   const Index base = index(first_key) + index(share_) * apart;
   std::vector<Score> scores;
   Instances instances;
@@ -274,7 +274,7 @@ void WaveAttention::write_block(const Node* score, ValueId first_key, bool has_t
   const Env row = e_.bound(g_.env, a_.row, row_.binding);
   for (size_t tile = 0; tile < scores_.size(); ++tile)
     for (uint32_t s = 0; s < info_.sums; ++s) {
-      const Offsets::Place key = keys.at(key_of(tile, s));
+      const Offsets::Position key = keys.at(key_of(tile, s));
       scores.push_back({scores_[tile] + s, key.exists});
       instances.push_back(e_.bound(row, a_.key, key.binding));
       e_.set_known(a_.product, instances.back(), b_.read(block, scores.back().reg));
@@ -377,7 +377,7 @@ std::vector<ValueId> WaveAttention::weights(BlockId block) {
 void WaveAttention::add_values(const Index& start, BlockId block) {
   take_maximum(block);
   const SlotWords right = {weights(block)};
-  const auto k_steps = static_cast<uint32_t>(PieceStage::kPieces) / info_.parts;
+  const auto k_steps = static_cast<uint32_t>(ChunkStage::kChunks) / info_.parts;
   const Index first = start + p_.keys_bytes() / 4;
   for (size_t tile = 0; tile < results_.size(); ++tile) {
     const SlotWords values =
@@ -462,7 +462,7 @@ void WaveAttention::run(ValueId row_block, ValueId head, BlockId body) {
   total_ = clear_registers(b_, body, type, 1).front();
   if (!p_.keeps_queries()) keep_queries(body);  // a barrier follows before they are read
   if (p_.keeps_queries())
-    for (int64_t c = 0; c < head_dim() / (kPieceItems * info_.parts); ++c)
+    for (int64_t c = 0; c < head_dim() / (kChunkItems * info_.parts); ++c)
       for (const ValueId word : query_words(c, body)) queries_.push_back(word);
   run_keys(body);
   store_results(body);

@@ -22,7 +22,7 @@ using ir::Op;
 /// Numbers of a query, key or value: results of more would not stay in registers.
 constexpr int64_t kMostWidth = 256;
 /// Of these one instruction takes so many, as two of 16 bytes.
-constexpr int64_t kStep = 16, kPiece = 8;
+constexpr int64_t kStep = 16, kChunk = 8;
 /// Fewer queries would leave most of a sub-group's rows empty.
 constexpr int64_t kLeastQueries = GroupAttentionPlan::kRows;
 /// Sub-groups of a group, and with enough groups: keys and values are then read half as often.
@@ -93,7 +93,7 @@ class GroupAttentionScheduler {
     const Node* load = matrix_factor(n, DType::kF32);
     const bool has_lines = load && extent > 0 && extent <= kMostWidth && extent % kStep == 0 &&
                            is_half_like(load->dtype) &&
-                           is_row(ir::linear(load->src[0]), along, kPiece);
+                           is_row(ir::linear(load->src[0]), along, kChunk);
     return has_lines ? load : nullptr;
   }
 
@@ -108,9 +108,9 @@ class GroupAttentionScheduler {
     const MatrixInfo* score = info_for(target_, p_.keys->dtype);
     const MatrixInfo* value = info_for(target_, p_.values->dtype);
     if (!score || !value) return false;
-    // Instructions take whole pieces of every part of K.
+    // Instructions take whole chunks of every part of K.
     const int64_t width = parts().head_dim->src[0]->imm;
-    if (score->row_step != 0 && width % (kPiece * score->parts) != 0) return false;
+    if (score->row_step != 0 && width % (kChunk * score->parts) != 0) return false;
     p_.score_info = *score;
     p_.value_info = *value;
     // The left operands stay in registers.
@@ -198,7 +198,7 @@ class GroupAttentionScheduler {
 
   /// All work-items copy lines of a block at once.
   bool has_lines() const {
-    return p_.is_transposed() || p_.sub_groups * p_.sub_group / kPiece <= p_.key_block;
+    return p_.is_transposed() || p_.sub_groups * p_.sub_group / kChunk <= p_.key_block;
   }
 
   void choose_sub_groups() {

@@ -19,7 +19,7 @@ constexpr uint32_t kMostFragments = 64;
 /// Values behind the product that a work-item computes; more make too much code.
 constexpr double kMostEpilogue = 1200;
 // Rough cycles of one multiprocessor. Source: measurements of mma.sync in arXiv 2402.13499.
-constexpr double kProductCycles = 2;    ///< one instruction of 16·8 results, 32 bytes deep
+constexpr double kMmaCycles = 2;        ///< one instruction of 16·8 results, 32 bytes of K
 constexpr double kLoadCycles = 4;       ///< 16 bytes for each of 32 work-items
 constexpr double kLatencyCycles = 600;  ///< of an iteration with nothing beside it
 constexpr double kFarCycles = 16;       ///< the same beyond the multiprocessor's own cache
@@ -116,11 +116,10 @@ class MatrixScheduler : GemmPlanner {
     const double products =
         p.left.slots / static_cast<double>(p.info.a_slots) * p.right.slots * 4 / p.info.words();
     const double loads = p.left.slots + p.right.slots;
-    // Neighbours among the sub-groups of a group read the same rows or columns.
+    // Adjacent sub-groups of a group read the same rows or columns.
     // Sub-groups of one group read the same rows or columns at about the same time.
     const double far = p.left.slots / p.warps_n + p.right.slots / p.warps_m;
-    const double busy =
-        std::max({products * kProductCycles, loads * kLoadCycles, far * kFarCycles});
+    const double busy = std::max({products * kMmaCycles, loads * kLoadCycles, far * kFarCycles});
     const double room = std::floor(kRegisters / p.sub_group /
                                    (sums + fragment_words(p) + kOtherRegisters) / sub_groups);
     const double waves = std::ceil(groups / units_) * sub_groups;
