@@ -1,14 +1,9 @@
 #include "compiler/lowering/stage.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace bm::compiler {
-namespace {
-
-int log2_of(int64_t v) { return std::countr_zero(static_cast<uint64_t>(v)); }
-
-}  // namespace
+namespace {}  // namespace
 
 void in_steps(Builder& b, ValueId begin, ValueId end, int64_t step,
               const std::function<void(ValueId, ValueId, uint32_t)>& run) {

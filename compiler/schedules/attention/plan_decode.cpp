@@ -16,8 +16,9 @@ using ir::Op;
 
 /// Chunks of a lane, of a key and of a value; lanes of a team.
 constexpr int64_t kMostChunks = 4, kMostTeam = 32;
-/// Queries that a group has at once, and numbers of queries and results in a work-item's registers.
-constexpr int64_t kMostRows = 8, kMostNumbers = 128;
+/// Queries that a group has at once, and elements of queries and results in a work-item's
+/// registers.
+constexpr int64_t kMostRows = 8, kMostElements = 128;
 /// Groups for the queries of one set of keys: more would read it too often.
 constexpr int64_t kMostRowBlocks = 8;
 constexpr uint32_t kDecodeBlock = 128;
@@ -25,7 +26,7 @@ constexpr uint32_t kDecodeBlock = 128;
 constexpr uint32_t kWordsAhead = 32;
 constexpr double kLeastDecodeScale = 0x1p-60;  // of Builder::exp2_of_distance
 
-/// A load of floats, perhaps widened, perhaps of a place that is looked up and 0 where it is not
+/// A load of floats, perhaps widened, perhaps of an index that is looked up and 0 where it is not
 /// there.
 const Node* line_load(const Node* n) {
   if (n->op == Op::kCast && n->dtype == DType::kF32) n = n->src[0];
@@ -57,14 +58,14 @@ class DecodePlanner {
 
   std::optional<Schedule> run() {
     const AttentionParts& a = p_.parts;
-    if (a.mix->dtype != DType::kF32 || a.weight != DType::kF32 || !a.hidden_from || !a.most)
+    if (a.pv->dtype != DType::kF32 || a.weight != DType::kF32 || !a.causal_bound || !a.row_max)
       return std::nullopt;
     p_.keys = line_load(a.keys);
     p_.values = line_load(a.values);
     if (!has_lines(p_.keys, a.head_dim) || !has_lines(p_.values, a.column)) return std::nullopt;
     p_.scale = a.scale ? a.scale->fimm() : 1;
     if (p_.scale < kLeastDecodeScale || p_.scale > 1 / kLeastDecodeScale) return std::nullopt;
-    if (a.row && (!a.row->src[0]->is_const() || ir::depends_on(a.hidden_from, a.row)))
+    if (a.row && (!a.row->src[0]->is_const() || ir::depends_on(a.causal_bound, a.row)))
       return std::nullopt;
     p_.sub_group = target_.sub_group;
     p_.block = kDecodeBlock;
@@ -86,7 +87,7 @@ class DecodePlanner {
     return std::max(p_.key_chunks, p_.value_chunks) <= kMostChunks;
   }
 
-  int64_t numbers() const {
+  int64_t elements() const {
     return p_.rows * (p_.key_chunks * DecodeAttentionPlan::chunk_items(p_.keys) +
                       p_.value_chunks * DecodeAttentionPlan::chunk_items(p_.values));
   }
@@ -95,7 +96,7 @@ class DecodePlanner {
   bool choose_rows() {
     const int64_t all = p_.parts.row ? p_.parts.row->src[0]->imm : 1;
     for (p_.rows = std::min(all, kMostRows); p_.rows > 1; --p_.rows)
-      if (all % p_.rows == 0 && numbers() <= kMostNumbers &&
+      if (all % p_.rows == 0 && elements() <= kMostElements &&
           p_.shared_bytes() <= target_.shared_memory_bytes)
         break;
     return all / p_.rows <= kMostRowBlocks && p_.shared_bytes() <= target_.shared_memory_bytes;

@@ -1,7 +1,6 @@
 // Lowering of implicit GEMM: gathering through registers into two stages of shared memory, MMA on
 // fragments from there, epilogue.
 #include <array>
-#include <bit>
 #include <utility>
 #include <vector>
 
@@ -14,8 +13,6 @@
 
 namespace bm::compiler {
 namespace {
-
-int shift_of(int64_t power) { return std::countr_zero(static_cast<uint64_t>(power)); }
 
 class ImplicitGemm {
  public:
@@ -148,20 +145,20 @@ void ImplicitGemm::place_tile(ValueId group, BlockId block) {
       b_, e_.next_digit(&rest, b_.index(p_.grid_m() / p_.band), e_.schedule().loops.empty()));
   env_ = bind_batch(e_, rest, std::move(env_), block);
   const Index item(b_, b_.item());
-  const Index lane = item & (p_.sub_group - 1), warp = item >> shift_of(p_.sub_group);
+  const Index lane = item & (p_.sub_group - 1), warp = item >> log2_of(p_.sub_group);
   if (p_.info.is_part_low) {
-    lane_group_ = Index(lane >> shift_of(p_.info.parts));
+    lane_group_ = Index(lane >> log2_of(p_.info.parts));
     part_ = Index(item & (p_.info.parts - 1));
   } else {
     lane_group_ = Index(item & (p_.info.slot - 1));
     part_ = p_.info.parts == 1 && p_.info.row_part == 0
                 ? b_.index(0)
-                : ValueId(Index(lane >> shift_of(p_.info.slot)));
+                : ValueId(Index(lane >> log2_of(p_.info.slot)));
   }
   first_row_ = Index((band * p_.band + in_band) * p_.block_m());
   first_column_ = Index(column * p_.block_n());
   own_row_ = Index((warp & (p_.warps_m - 1)) * p_.left_rows());
-  own_column_ = Index((warp >> shift_of(p_.warps_m)) * p_.right_rows());
+  own_column_ = Index((warp >> log2_of(p_.warps_m)) * p_.right_rows());
 }
 
 ImplicitGemm::Merged ImplicitGemm::merged(const std::vector<const Node*>& loops, const Index& at,
@@ -197,9 +194,9 @@ void ImplicitGemm::share_lines(Side* side, ValueId first_row, BlockId block) {
   for (int64_t n = 0; n < side->rows * kChunks; n += p_.items()) {
     const Index number = index(b_.item()) + n;
     const Index line =
-        is_line_first ? number >> shift_of(kChunks) : Index(number & (side->rows - 1));
+        is_line_first ? number >> log2_of(kChunks) : Index(number & (side->rows - 1));
     const Index chunk =
-        is_line_first ? number & (kChunks - 1) : Index(number >> shift_of(side->rows));
+        is_line_first ? number & (kChunks - 1) : Index(number >> log2_of(side->rows));
     side->shares.push_back({.rows = row_env(*side, first_row, line, 1, block),
                             .step = chunk * p_.per_chunk(),
                             .words = {stage_->address(line, chunk)}});
@@ -220,11 +217,11 @@ void ImplicitGemm::share_rows(Side* side, ValueId first_row, BlockId block) {
   const int64_t blocks = side->rows / ChunkStage::kTransposed, low = std::min<int64_t>(blocks, 8);
   for (int64_t n = 0; n < blocks * (p_.stage_k() / steps); n += p_.items()) {
     const Index number = index(b_.item()) + n;
-    const Index rest = number >> shift_of(low * parts);
-    const Index part = (number >> shift_of(low)) & (parts - 1);
+    const Index rest = number >> log2_of(low * parts);
+    const Index part = (number >> log2_of(low)) & (parts - 1);
     const Index line =
         ((rest & (blocks / low - 1)) * low + (number & (low - 1))) * ChunkStage::kTransposed;
-    const Index chunk = rest >> shift_of(blocks / low);
+    const Index chunk = rest >> log2_of(blocks / low);
     Share share{.rows = row_env(*side, first_row, line, ChunkStage::kTransposed, block),
                 .step = chunk * p_.per_chunk() + part * steps,
                 .words = {}};
