@@ -104,13 +104,13 @@ void PackedGemm::pack_columns(const Packing& state, ValueId inner, const Instanc
   if (state.c.product.dot) return pack_words(state, columns, parent);
   const VectorStage& stage = state.stage;
   stage_vectors(e_, stage, inner, columns, parent, [&](const Instances& all, BlockId body) {
-    // Windows are read again for every place in them.
+    // Windows are read again for every position in them.
     if (stage.lanes > 1 && state.c.product.right_k.size() == 1)
       prefetch_rows_ahead(stage.value, all, stage.k, kRowsAhead, body);
   });
 }
 
-/// Asks for what `value` loads in lanes `ahead` iterations of `k` from now.
+/// Prefetches what `value` loads in lanes `ahead` iterations of `k` from now.
 void PackedGemm::prefetch_rows_ahead(const Node* value, const Instances& all, const Node* k,
                                      int64_t ahead, BlockId body) {
   std::vector<std::pair<int64_t, ValueId>> rows;
