@@ -7,14 +7,14 @@ namespace bm {
 namespace {
 
 constexpr size_t kMaxSteps = 128;
-/// Two rows of scores for a few queries at once stay within L2.
+/// Two rows of logits for a few queries at once stay within L2.
 constexpr uint64_t kCacheShare = 32;
 
 bool is_elementwise(const Node& n) {
   return n.kind == NodeKind::kAlu || n.kind == NodeKind::kCast || n.kind == NodeKind::kBitcast;
 }
 
-/// What one value of a node stands for, from the scores on.
+/// What one value of a node stands for, from the logits on.
 enum class Level : uint8_t {
   kScore,   ///< one query and one position
   kRow,     ///< one query
@@ -46,12 +46,12 @@ std::optional<int64_t> moved_axis(const Shape& from, const Shape& to, int64_t ax
 
 class Search {
  public:
-  Search(const FusionView& view, const Node* scores, int64_t axis)
-      : view_(view), scores_(scores), axis_(axis) {}
+  Search(const FusionView& view, const Node* logits, int64_t axis)
+      : view_(view), logits_(logits), axis_(axis) {}
 
-  /// Nodes from the scores to the result, without it; empty: no attention.
+  /// Nodes from the logits to the result, without it; empty: no attention.
   std::vector<const Node*> run() {
-    std::vector<State> stack{{scores_, Level::kScore, axis_}};
+    std::vector<State> stack{{logits_, Level::kScore, axis_}};
     std::vector<const Node*> kept;
     std::unordered_map<const Node*, Level> seen;
     while (!stack.empty()) {
@@ -128,12 +128,12 @@ class Search {
   }
 
   const FusionView& view_;
-  const Node* scores_;
+  const Node* logits_;
   int64_t axis_;
   const Node* result_ = nullptr;
 };
 
-/// Queries of one head that have their scores in working memory, row by row; more of them are done
+/// Queries of one head that have their logits in working memory, row by row; more of them are done
 /// in tiles of queries and keys, which take rows of any length.
 constexpr int64_t kFewQueries = 8;
 
@@ -163,11 +163,11 @@ FusedNodes find_attention(std::span<const NodePtr> order, const FusionView& view
   FusedNodes fused;
   for (const NodePtr& n : order) {
     if (n->kind != NodeKind::kReduce || view.is_stored(n.get()) || !is_worth(*n)) continue;
-    const Node* scores = n->src[0].get();
-    if (scores->is_realized() || view.is_stored(scores) || fused.contains(scores) ||
-        !is_expensive(scores))
+    const Node* logits = n->src[0].get();
+    if (logits->is_realized() || view.is_stored(logits) || fused.contains(logits) ||
+        !is_expensive(logits))
       continue;
-    Search search(view, scores, n->ints[0]);
+    Search search(view, logits, n->ints[0]);
     std::vector<const Node*> found = search.run();
     if (found.empty()) continue;
     const bool keeps_rows = is_cpu(n->device->hal().arch());

@@ -19,12 +19,12 @@ using FusedNodes = std::unordered_map<const Node*, const Node*>;
 /// what else stays there: operands that are computed where they are read.
 using KernelQuestion = std::function<bool(std::vector<const Node*>* nodes, const Node* result)>;
 
-/// Looks for rows of scores in `order` (sources first) all of whose uses meet in one sum along the
+/// Looks for rows of logits in `order` (sources first) all of whose uses meet in one sum along the
 /// row, as those of softmax(f(q·k))·v do. Only how values move is looked at here: what is computed
 /// of them is the compiler's to recognise (compiler/schedules/attention/find.cpp).
 /// `is_expensive(n)`: n is made by a reduction in the same kernel. `is_one_kernel` is asked once
 /// for every such row, where kernels do not keep it in working memory: without tiles of attention,
-/// scores would be computed once per element of the result.
+/// logits would be computed once per element of the result.
 FusedNodes find_attention(std::span<const NodePtr> order, const FusionView& view,
                           const std::function<bool(const Node*)>& is_expensive,
                           const KernelQuestion& is_one_kernel);

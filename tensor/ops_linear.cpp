@@ -69,23 +69,23 @@ Tensor Tensor::linear(const Tensor& weight, const Tensor& bias) const {
 namespace {
 
 /// Causal and explicit masks: masked logits become -inf.
-Tensor masked(Tensor scores, const Tensor& mask, bool is_causal) {
-  const Tensor minus_inf = scalar_like(scores, -HUGE_VAL);
+Tensor masked(Tensor logits, const Tensor& mask, bool is_causal) {
+  const Tensor minus_inf = scalar_like(logits, -HUGE_VAL);
   if (is_causal) {
-    const int64_t rank = scores.rank();
-    const Tensor query = ops::iota_along(scores.size(-2), rank - 2, rank, scores.device());
-    const Tensor key = ops::iota_along(scores.size(-1), rank - 1, rank, scores.device());
-    scores = select(key <= query, scores, minus_inf);
+    const int64_t rank = logits.rank();
+    const Tensor query = ops::iota_along(logits.size(-2), rank - 2, rank, logits.device());
+    const Tensor key = ops::iota_along(logits.size(-1), rank - 1, rank, logits.device());
+    logits = select(key <= query, logits, minus_inf);
   }
-  if (!mask.is_valid()) return scores;
-  return is_bool(mask.dtype()) ? select(mask, scores, minus_inf)
-                               : scores + mask.cast(scores.dtype());
+  if (!mask.is_valid()) return logits;
+  return is_bool(mask.dtype()) ? select(mask, logits, minus_inf)
+                               : logits + mask.cast(logits.dtype());
 }
 
 }  // namespace
 
 // Fewer heads in k and v than in q: each serves a group of consecutive query heads. Causal: query
-// i sees keys 0 … i. Scores and their softmax are kept in float32 for 16-bit inputs. A query that
+// i sees keys 0 … i. Logits and their softmax are kept in float32 for 16-bit inputs. A query that
 // may attend to nothing gives 0.
 Tensor Tensor::attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                          bool is_causal, std::optional<double> scale) {
@@ -106,9 +106,9 @@ Tensor Tensor::attention(const Tensor& q, const Tensor& k, const Tensor& v, cons
   const DType common = promote(q.dtype(), k.dtype());
   const DType wide = ops::wide_float(common);
   const double factor = scale ? *scale : 1 / std::sqrt(static_cast<double>(q.size(-1).max()));
-  const Tensor scores = q.matmul(keys.transpose(), wide) * factor;
-  const Tensor seen = masked(scores, mask, is_causal);
-  const Tensor weights = ops::shares(seen, seen.rank() - 1);
+  const Tensor logits = q.matmul(keys.transpose(), wide) * factor;
+  const Tensor masked_logits = masked(logits, mask, is_causal);
+  const Tensor weights = ops::shares(masked_logits, masked_logits.rank() - 1);
   const Tensor out = weights.cast(float_dtype(v.dtype())).matmul(values);
   return out.cast(float_dtype(promote(common, v.dtype())));
 }

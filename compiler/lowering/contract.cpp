@@ -80,7 +80,7 @@ void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint3
     for (size_t i = 0; i < tiles.size(); ++i) {
       const TileOperand& t = tiles[i];
       const int64_t depth =
-          t.is_k_major ? LineFragments::kDepth : t.panel / LineFragments::kPerLine;
+          t.is_k_major ? LineFragments::kBytesOfK : t.panel / LineFragments::kPerLine;
       bytes[i] = b.add(t.base, b.index(t.offset + step * depth));
       layouts[i] = {!t.is_k_major, static_cast<uint32_t>(t.panel)};
     }
@@ -96,10 +96,10 @@ void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint3
   for (size_t step = 0; step < left.size(); ++step) {
     const SlotWords& rows = left[step];
     const auto n = static_cast<int64_t>(step);
-    int64_t at = n * (LineFragments::kDepth / item_size(info.in)) * LineTile::kLine;
+    int64_t at = n * (LineFragments::kBytesOfK / item_size(info.in)) * LineTile::kLine;
     if (right.is_k_major)
       at = n / LineFragments::kPerLine * right.panel +
-           n % LineFragments::kPerLine * LineFragments::kDepth;
+           n % LineFragments::kPerLine * LineFragments::kBytesOfK;
     b.warpgroup_mma(block, info, first, sums, array,
                     {rows[0][0], rows[1][0], rows[0][1], rows[1][1]},
                     b.add(right.base, b.index(right.offset + at)),

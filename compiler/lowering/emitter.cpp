@@ -136,15 +136,15 @@ Env Emitter::bound(const Env& env, const Node* range, uint32_t binding) const {
 
 Instances Emitter::bind_axis(const Instances& instances, const Node* range, ValueId base,
                              BlockId block, uint32_t lanes, uint32_t jam, int64_t spacing) {
-  std::vector<uint32_t> copies;
+  std::vector<uint32_t> bindings;
   uint32_t origin = 0;
   for (uint32_t j = 0; j < jam; ++j) {
-    copies.push_back(make_bindings(base, block, int64_t{j} * spacing, lanes, origin));
-    origin = bindings_[copies[0]].origin;
+    bindings.push_back(make_bindings(base, block, int64_t{j} * spacing, lanes, origin));
+    origin = bindings_[bindings[0]].origin;
   }
   Instances out;
   for (const Env& env : instances)
-    for (uint32_t copy : copies) out.push_back(bound(env, range, copy));
+    for (uint32_t binding : bindings) out.push_back(bound(env, range, binding));
   return out;
 }
 

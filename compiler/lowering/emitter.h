@@ -22,7 +22,7 @@ using ir::Node;
 class Emitter;
 class Prefetch;
 
-/// What a range stands for at one place: `lanes` adjacent indices from base + offset.
+/// What a range stands for in one instance: `lanes` adjacent indices from base + offset.
 struct Binding {
   ValueId base = kNone;
   int64_t offset = 0;
@@ -122,7 +122,7 @@ class Emitter {
   Env bound(const Env& env, const Node* range, uint32_t binding) const;
   /// `range` at `index`.
   Env bound_at(const Env& env, const Node* range, ValueId index, BlockId block);
-  /// `jam` copies of every instance, `spacing` iterations of `range` from each other.
+  /// Every instance `jam` times, `spacing` iterations of `range` from each other.
   Instances bind_axis(const Instances& instances, const Node* range, ValueId base, BlockId block,
                       uint32_t lanes, uint32_t jam, int64_t spacing);
   /// Number of the range among `mask` bound to lanes, or kNone.
@@ -138,14 +138,14 @@ class Emitter {
   ValueId emit(const Node* n, const Env& env);
   /// As emit, of something that is not known yet.
   ValueId compute(const Node* n, const Env& env);
-  /// The values of `n` for all copies of a body, whose reductions then share loops.
+  /// The values of `n` for all unrolled instances of a body, whose reductions then share loops.
   std::vector<ValueId> emit_all(const Node* n, const Instances& all, uint32_t lanes);
   void emit_stores(BlockId block, const Instances& instances, const std::vector<ir::Store>& stores);
   /// Copies of the body that is being filled; nullptr: only one.
   void set_instances(const Instances* instances) { instances_ = instances; }
   const Instances* instances() const { return instances_; }
-  /// All copies of the surrounding loop bodies, which share one set of loops; `env` alone if it is
-  /// none of them.
+  /// All unrolled instances of the surrounding loop bodies, which share one set of loops; `env`
+  /// alone if it is none of them.
   Instances instances_of(const Node* n, const Env& env, bool* is_instance) const;
   ValueId accumulate_one(const Node* reduce, const Env& env, ValueId accumulator);
   void begin_step(const ReduceState& s, const Node* range, uint32_t binding);
@@ -200,7 +200,7 @@ class Emitter {
   void reduce_loops(ReduceState& s, size_t depth, BlockId block);
   void reduce_innermost(ReduceState& s, BlockId block);
   void accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes,
-                  uint32_t copies, int64_t apart);
+                  uint32_t unroll, int64_t apart);
   ValueId combine(ReduceState& s, size_t member, BlockId block);
 
   const ir::KernelIr& kernel_;

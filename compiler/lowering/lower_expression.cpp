@@ -191,7 +191,8 @@ void Emitter::transpose(std::vector<ValueId>* rows) {
 }
 
 /// A load that is strided along the lanes but contiguous along a loop merged as many times as there
-/// are lanes: rows are loaded along that loop and transposed in registers, for all copies at once.
+/// are lanes: rows are loaded along that loop and transposed in registers, for all unrolled
+/// instances at once.
 bool Emitter::emit_transposed(const Node* n, const Env& env, uint32_t vr, int64_t stride) {
   const uint32_t lanes = bindings_[env[vr]].lanes;
   const uint64_t mask = dependencies(n);
@@ -199,13 +200,13 @@ bool Emitter::emit_transposed(const Node* n, const Env& env, uint32_t vr, int64_
     if (u == vr || !(mask & bit(u)) || env[u] == 0 || bindings_[env[u]].lanes != 1) continue;
     if (strides(u, 0).stride(n->src[0]) != 1) continue;
     const uint32_t origin = bindings_[env[u]].origin;
-    std::vector<uint32_t> copies;  // bindings of the merged loop, by offset
+    std::vector<uint32_t> bindings;  // bindings of the merged loop, by offset
     for (const Env& instance : *instances_) {
       if (instance[u] == 0 || bindings_[instance[u]].origin != origin) continue;
-      if (std::find(copies.begin(), copies.end(), instance[u]) == copies.end())
-        copies.push_back(instance[u]);
+      if (std::find(bindings.begin(), bindings.end(), instance[u]) == bindings.end())
+        bindings.push_back(instance[u]);
     }
-    if (copies.size() != lanes) continue;
+    if (bindings.size() != lanes) continue;
     Env corner = env;
     corner[vr] = bindings_[env[vr]].first_lane;
     corner[u] = origin;
@@ -215,10 +216,10 @@ bool Emitter::emit_transposed(const Node* n, const Env& env, uint32_t vr, int64_
       rows.push_back(
           b_.load(static_cast<int>(n->imm), n->dtype, lanes, b_.add(at, b_.index(stride * l))));
     transpose(&rows);
-    for (uint32_t copy : copies) {
+    for (uint32_t binding : bindings) {
       Env out = env;
-      out[u] = copy;
-      memo_[key(n, out)] = rows[static_cast<size_t>(bindings_[copy].offset)];
+      out[u] = binding;
+      memo_[key(n, out)] = rows[static_cast<size_t>(bindings_[binding].offset)];
     }
     return true;
   }

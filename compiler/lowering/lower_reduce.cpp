@@ -53,8 +53,8 @@ ValueId Emitter::emit_reduce(const Node* n, const Env& env) {
   return memo_.at(key(n, env));
 }
 
-/// All copies of the surrounding loop bodies, which share one set of loops; `env` alone if it is
-/// none of them.
+/// All unrolled instances of the surrounding loop bodies, which share one set of loops; `env` alone
+/// if it is none of them.
 std::vector<Env> Emitter::instances_of(const Node* n, const Env& env, bool* is_instance) const {
   const std::vector<uint32_t> own = key(n, env);
   std::vector<Env> envs;
@@ -93,7 +93,7 @@ void Emitter::emit_reduce_group(const std::vector<const Node*>& group, const std
 
   const BlockId block = block_for(mask, envs[0]);
   const uint32_t wide = s.plan.lanes > 1 ? s.plan.lanes : s.value_lanes;
-  const uint32_t copies = s.plan.vector_range ? s.plan.unroll : 1;
+  const uint32_t unroll = s.plan.vector_range ? s.plan.unroll : 1;
   const bool has_tail = s.plan.lanes > 1;
   for (size_t m = 0; m < s.members(); ++m) {
     const Node* r = s.reduce(m);
@@ -104,7 +104,7 @@ void Emitter::emit_reduce_group(const std::vector<const Node*>& group, const std
       return reg;
     };
     std::vector<uint32_t> vectors;
-    for (uint32_t c = 0; c < copies; ++c) vectors.push_back(make(wide));
+    for (uint32_t c = 0; c < unroll; ++c) vectors.push_back(make(wide));
     s.vector_registers.push_back(std::move(vectors));
     s.scalar_registers.push_back(has_tail ? std::vector<uint32_t>{make(1)}
                                           : std::vector<uint32_t>{});
@@ -148,29 +148,29 @@ void Emitter::reduce_innermost(ReduceState& s, BlockId block) {
   if (extent_node->lo < 0) {
     extent = max_index(extent, b_.index(0));
   }
-  const auto run = [&](ValueId begin, ValueId end, uint32_t lanes, uint32_t copies) {
+  const auto run = [&](ValueId begin, ValueId end, uint32_t lanes, uint32_t unroll) {
     const Builder::Loop loop = b_.open_loop(block);
-    accumulate(s, loop.body, range, loop.index, lanes, copies, lanes);
-    b_.close_loop(loop, begin, end, int64_t{lanes} * copies);
+    accumulate(s, loop.body, range, loop.index, lanes, unroll, lanes);
+    b_.close_loop(loop, begin, end, int64_t{lanes} * unroll);
   };
   const auto is_multiple = [&](int64_t step) {
     return extent_node->is_const() && extent_node->imm % step == 0;
   };
   const auto up_to = [&](int64_t step) -> ValueId { return whole_steps({b_, extent}, step); };
   const uint32_t lanes = s.plan.vector_range ? s.plan.lanes : 1;
-  const uint32_t copies = s.plan.vector_range ? s.plan.unroll : 1;
-  const int64_t step = int64_t{lanes} * copies;
+  const uint32_t unroll = s.plan.vector_range ? s.plan.unroll : 1;
+  const int64_t step = int64_t{lanes} * unroll;
   if (is_multiple(step) &&
-      prefetch_->splits_row(s.plan, s.group, range, extent_node->imm / copies)) {
-    const int64_t part = extent_node->imm / copies;
+      prefetch_->splits_row(s.plan, s.group, range, extent_node->imm / unroll)) {
+    const int64_t part = extent_node->imm / unroll;
     const Builder::Loop loop = b_.open_loop(block);
-    accumulate(s, loop.body, range, loop.index, lanes, copies, part);
+    accumulate(s, loop.body, range, loop.index, lanes, unroll, part);
     return b_.close_loop(loop, b_.index(0), b_.index(part), lanes);
   }
   if (step == 1) return run(b_.index(0), extent, 1, 1);
   ValueId from = is_multiple(step) ? extent : up_to(step);
-  run(b_.index(0), from, lanes, copies);
-  if (!is_multiple(step) && copies > 1) {
+  run(b_.index(0), from, lanes, unroll);
+  if (!is_multiple(step) && unroll > 1) {
     const ValueId to = is_multiple(lanes) ? extent : up_to(lanes);
     run(from, to, lanes, 1);
     from = to;
@@ -178,10 +178,10 @@ void Emitter::reduce_innermost(ReduceState& s, BlockId block) {
   if (!is_multiple(lanes)) run(from, extent, 1, 1);
 }
 
-/// One loop body: `copies` vectors, `apart` iterations from each other, into registers of their
+/// One loop body: `unroll` vectors, `apart` iterations from each other, into registers of their
 /// own, or single values into the scalar registers when the plan has lanes but this loop does not.
 void Emitter::accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index,
-                         uint32_t lanes, uint32_t copies, int64_t apart) {
+                         uint32_t lanes, uint32_t unroll, int64_t apart) {
   const bool is_tail = lanes == 1 && s.plan.lanes > 1;
   uint32_t origin = 0;
   struct Update {
@@ -189,7 +189,7 @@ void Emitter::accumulate(ReduceState& s, BlockId body, const Node* range, ValueI
     ValueId value;
   };
   std::vector<Update> updates;
-  for (uint32_t c = 0; c < copies; ++c) {
+  for (uint32_t c = 0; c < unroll; ++c) {
     const uint32_t binding = make_bindings(index, body, int64_t{c} * apart, lanes, origin);
     origin = bindings_[binding].origin;
     begin_step(s, range, binding);
@@ -203,7 +203,7 @@ void Emitter::accumulate(ReduceState& s, BlockId body, const Node* range, ValueI
       prefetch_->next_rows(s, body, range, binding);
   }
   for (const Update& u : updates) b_.assign(body, u.reg, u.value);
-  const bool is_plain = lanes == 1 && copies == 1 && !is_tail;
+  const bool is_plain = lanes == 1 && unroll == 1 && !is_tail;
   if (is_plain && !b_.target().has_groups) prefetch_->rows_ahead(s, body, range, origin);
 }
 

@@ -1,14 +1,9 @@
 #include "compiler/lowering/stage.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace bm::compiler {
-namespace {
-
-int log2_of(int64_t v) { return std::countr_zero(static_cast<uint64_t>(v)); }
-
-}  // namespace
+namespace {}  // namespace
 
 void in_steps(Builder& b, ValueId begin, ValueId end, int64_t step,
               const std::function<void(ValueId, ValueId, uint32_t)>& run) {
@@ -37,7 +32,7 @@ Env bind_grid_batch(Emitter& e, ValueId rest, const std::vector<const Node*>& ba
 void stage_vectors(Emitter& e, const VectorStage& s, ValueId inner, const Instances& vectors,
                    BlockId parent, const std::function<void(const Instances&, BlockId)>& ahead) {
   Builder& b = e.builder();
-  in_steps(b, b.index(0), s.count, s.copies, [&](ValueId begin, ValueId end, uint32_t jam) {
+  in_steps(b, b.index(0), s.count, s.unroll, [&](ValueId begin, ValueId end, uint32_t jam) {
     const Builder::Loop loop = b.open_loop(parent);
     const Index index(b, loop.index), first(b, s.at);
     const ValueId base = b.add(s.first, index);
@@ -54,8 +49,8 @@ void stage_vectors(Emitter& e, const VectorStage& s, ValueId inner, const Instan
   });
 }
 
-Offsets::Place Offsets::at(int64_t offset) {
-  Place out;
+Offsets::Position Offsets::at(int64_t offset) {
+  Position out;
   if (end_ != kNone) {
     const ValueId index = e_.builder().add(base_, e_.builder().index(offset));
     out.exists = e_.builder().lt(index, end_);
@@ -70,25 +65,35 @@ Offsets::Place Offsets::at(int64_t offset) {
   return out;
 }
 
-/// This work-item's place along an axis.
+/// This work-item's index along an axis.
 Index LineStage::own(const TileAxis& axis, const Index& share) const {
   if (axis.first == kNone) return share;
   const Index first(b_, axis.first);
   return first * axis.step + share;
 }
 
+LineCopy LineStage::copy_from(const LineTile& t, const Offsets::Position& across,
+                              const Offsets::Position& along, const Env& env) const {
+  LineCopy c{.param = static_cast<int>(t.load->imm), .gate = along.exists};
+  if (across.exists != kNone)
+    c.gate = c.gate == kNone ? across.exists : b_.bit_and(c.gate, across.exists);
+  const Env outer = e_.bound(env, t.across.loop, across.binding);
+  c.from = e_.emit(t.load->src[0], e_.bound(outer, t.along.loop, along.binding));
+  return c;
+}
+
 void LineStage::for_copies(const LineTile& t, ValueId at, const Env& env,
                            const std::function<void(const LineCopy&)>& copy, bool is_there) const {
   const Index item(b_, b_.item());
-  const Index piece = item & (LineTile::kPieces - 1);
-  const Index line = item >> log2_of(LineTile::kPieces);
-  const Index place = (piece ^ (line & (LineTile::kPieces - 1))) * LineTile::kPiece;
-  const Index start = Index(b_, at) + (line * LineTile::kLine + place);
-  const Index share = piece * (LineTile::kPiece / item_size(t.load->dtype));
+  const Index chunk = item & (LineTile::kChunks - 1);
+  const Index line = item >> log2_of(LineTile::kChunks);
+  const Index at_chunk = (chunk ^ (line & (LineTile::kChunks - 1))) * LineTile::kChunk;
+  const Index start = Index(b_, at) + (line * LineTile::kLine + at_chunk);
+  const Index share = chunk * (LineTile::kChunk / item_size(t.load->dtype));
   Offsets inside(e_, own(t.along, share), t.along.block, t.along.end, false);
   Offsets lines(e_, own(t.across, line), t.across.block, t.across.end, false);
   for (int64_t panel = 0; panel < t.panels; ++panel) {
-    Offsets::Place along;
+    Offsets::Position along;
     if (!is_there) along = inside.at(panel * t.per_line());
     const bool is_whole =
         t.along.first == kNone && (panel + 1) * t.per_line() <= t.along.loop->src[0]->imm;
@@ -98,12 +103,7 @@ void LineStage::for_copies(const LineTile& t, ValueId at, const Env& env,
         copy({.to = Index(start + (panel * t.lines + l) * LineTile::kLine)});
         continue;
       }
-      const Offsets::Place across = lines.at(l);
-      LineCopy c{.param = static_cast<int>(t.load->imm), .gate = along.exists};
-      if (across.exists != kNone)
-        c.gate = c.gate == kNone ? across.exists : b_.bit_and(c.gate, across.exists);
-      const Env outer = e_.bound(env, t.across.loop, across.binding);
-      c.from = e_.emit(t.load->src[0], e_.bound(outer, t.along.loop, along.binding));
+      LineCopy c = copy_from(t, lines.at(l), along, env);
       c.to = Index(start + (panel * t.lines + l) * LineTile::kLine);
       copy(c);
     }
@@ -112,36 +112,31 @@ void LineStage::for_copies(const LineTile& t, ValueId at, const Env& env,
 
 void LineStage::for_words(const LineTile& t, ValueId at, const Env& env,
                           const std::function<void(const LineCopy&)>& copy, bool is_there) const {
-  constexpr int64_t kTile = LineTile::kPieces, kWord = 4, kWords = LineTile::kPiece / kWord;
-  const int64_t warps = at_once_ * LineTile::kPieces / (kTile * kWords);
-  const int64_t side_by_side = std::min(warps, LineTile::kPieces);
+  constexpr int64_t kTile = LineTile::kChunks, kWord = 4, kWords = LineTile::kChunk / kWord;
+  const int64_t warps = at_once_ * LineTile::kChunks / (kTile * kWords);
+  const int64_t side_by_side = std::min(warps, LineTile::kChunks);
   const Index item(b_, b_.item());
-  // Sub-groups have a piece each, then other lines.
+  // Sub-groups have a chunk each, then other lines.
   const Index line =
       (item & (kTile - 1)) + (item >> log2_of(kTile * kWords * side_by_side)) * kTile;
   const Index word = (item >> log2_of(kTile)) & (kWords - 1);
-  const Index piece = (item >> log2_of(kTile * kWords)) & (side_by_side - 1);
-  const Index place = ((piece ^ (item & (kTile - 1))) * LineTile::kPiece) + word * kWord;
+  const Index chunk = (item >> log2_of(kTile * kWords)) & (side_by_side - 1);
+  const Index at_word = ((chunk ^ (item & (kTile - 1))) * LineTile::kChunk) + word * kWord;
   const Index start = Index(b_, at) + line * LineTile::kLine;
-  Offsets inside(e_, own(t.along, piece * kWords + word), t.along.block, t.along.end, false);
+  Offsets inside(e_, own(t.along, chunk * kWords + word), t.along.block, t.along.end, false);
   Offsets lines(e_, own(t.across, line), t.across.block, t.across.end, false);
-  for (int64_t p = 0; p < LineTile::kPieces; p += side_by_side) {
-    // Upper digits of the piece's number change the same way in all lines.
-    const Index own_place = start + (place ^ (p * LineTile::kPiece));
-    Offsets::Place along;
+  for (int64_t p = 0; p < LineTile::kChunks; p += side_by_side) {
+    // Upper digits of the chunk's number change the same way in all lines.
+    const Index own_start = start + (at_word ^ (p * LineTile::kChunk));
+    Offsets::Position along;
     if (!is_there) along = inside.at(p * kWords);
     for (int64_t l = 0; l < t.lines; l += kTile * (warps / side_by_side)) {
       if (is_there) {
-        copy({.to = Index(own_place + l * LineTile::kLine)});
+        copy({.to = Index(own_start + l * LineTile::kLine)});
         continue;
       }
-      const Offsets::Place across = lines.at(l);
-      LineCopy c{.param = static_cast<int>(t.load->imm), .gate = along.exists};
-      if (across.exists != kNone)
-        c.gate = c.gate == kNone ? across.exists : b_.bit_and(c.gate, across.exists);
-      const Env outer = e_.bound(env, t.across.loop, across.binding);
-      c.from = e_.emit(t.load->src[0], e_.bound(outer, t.along.loop, along.binding));
-      c.to = Index(own_place + l * LineTile::kLine);
+      LineCopy c = copy_from(t, lines.at(l), along, env);
+      c.to = Index(own_start + l * LineTile::kLine);
       copy(c);
     }
   }
@@ -149,32 +144,31 @@ void LineStage::for_words(const LineTile& t, ValueId at, const Env& env,
 
 std::pair<ValueId, int64_t> LineStage::fragment_byte(const LineFragments& f, int64_t row,
                                                      int64_t step) const {
-  constexpr int64_t kLine = LineTile::kLine, kPiece = LineTile::kPiece, kTile = 8;
+  constexpr int64_t kLine = LineTile::kLine, kChunk = LineTile::kChunk, kTile = 8;
   const Index item(b_, b_.item());
   // Of the four 8·8 tiles: the next eight rows, the next 16 bytes along K.
   const Index lane = item & (b_.target().sub_group - 1);
   const Index line = lane & (kTile - 1), matrix = lane >> log2_of(kTile);
   const Index odd = matrix & 1, upper = matrix >> 1;
-  const Index &next_rows = f.is_left ? odd : upper, &next_depth = f.is_left ? upper : odd;
+  const Index &next_rows = f.is_left ? odd : upper, &next_k = f.is_left ? upper : odd;
   const int64_t panel = f.lines * kLine;
   if (f.is_k_major) {
     const Index own = f.own == kNone ? line : Index(Index(b_, f.own) + line);
-    const int64_t exchange = step % LineFragments::kPerLine * (LineFragments::kDepth / kPiece);
-    const Index byte =
-        (own + next_rows * kTile) * kLine + ((next_depth ^ line) ^ exchange) * kPiece;
+    const int64_t exchange = step % LineFragments::kPerLine * (LineFragments::kBytesOfK / kChunk);
+    const Index byte = (own + next_rows * kTile) * kLine + ((next_k ^ line) ^ exchange) * kChunk;
     return {byte, step / LineFragments::kPerLine * panel + row * kLine};
   }
   const int64_t per_line = kLine / f.item_bytes;
-  const Index lines = (line + next_depth * kTile) * kLine;
-  const int64_t exchange = row % per_line * f.item_bytes / kPiece;
+  const Index lines = (line + next_k * kTile) * kLine;
+  const int64_t exchange = row % per_line * f.item_bytes / kChunk;
   const int64_t distance =
-      row / per_line * panel + step * (LineFragments::kDepth / f.item_bytes) * kLine;
-  if (f.own == kNone) return {Index(lines + ((next_rows ^ line) ^ exchange) * kPiece), distance};
+      row / per_line * panel + step * (LineFragments::kBytesOfK / f.item_bytes) * kLine;
+  if (f.own == kNone) return {Index(lines + ((next_rows ^ line) ^ exchange) * kChunk), distance};
   // Sub-groups start at multiples of their own size within a panel, a power of two.
   const Index own(b_, f.own);
-  const Index piece = (((own >> log2_of(kTile)) & (LineTile::kPieces - 1)) | next_rows) ^ line;
+  const Index chunk = (((own >> log2_of(kTile)) & (LineTile::kChunks - 1)) | next_rows) ^ line;
   const Index panels = (own >> log2_of(per_line)) * panel;
-  return {Index(lines + panels + (piece ^ exchange) * kPiece), distance};
+  return {Index(lines + panels + (chunk ^ exchange) * kChunk), distance};
 }
 
 SlotWords LineStage::load_fragment(const LineFragments& f, ValueId byte, BlockId block) const {

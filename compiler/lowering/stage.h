@@ -34,7 +34,7 @@ struct VectorStage {
   int64_t inner_count = 1;               ///< iterations of the loops inside it
   ValueId at = kNone;                    ///< element that the first step begins at
   int64_t step = 0;                      ///< elements from step to step
-  uint32_t copies = 1;                   ///< unroll factor, a power of two
+  uint32_t unroll = 1;                   ///< unroll factor, a power of two
 };
 /// At iteration `inner` of the inner loops. `vectors`: instances, whose vectors stand side by side.
 /// `ahead`: what is prefetched meanwhile.
@@ -45,7 +45,7 @@ void stage_vectors(Emitter& e, const VectorStage& s, ValueId inner, const Instan
 /// Bindings of one loop at fixed distances from a base.
 class Offsets {
  public:
-  struct Place {
+  struct Position {
     uint32_t binding = 0;
     ValueId exists = kNone;  ///< bool; kNone: certainly
   };
@@ -56,7 +56,7 @@ class Offsets {
   Offsets(Emitter& e, ValueId base, BlockId block, ValueId end, bool is_clamped)
       : e_(e), base_(base), block_(block), end_(end), is_clamped_(is_clamped) {}
 
-  Place at(int64_t offset);
+  Position at(int64_t offset);
 
  private:
   Emitter& e_;
@@ -77,13 +77,13 @@ struct TileAxis {
 };
 
 /// A tile of an operand in shared memory, in lines of 128 bytes: what is contiguous in memory is
-/// contiguous in a line, and panels of `lines` of them follow each other. Pieces of 16 bytes change
-/// places in their line with its number (piece ^= line % 8, the 128-byte swizzle): the same piece
-/// of eight lines is in different banks, so there are no bank conflicts.
+/// contiguous in a line, and panels of `lines` of them follow each other. Chunks of 16 bytes are
+/// permuted within their line by its number (chunk ^= line % 8, the 128-byte swizzle): the same
+/// chunk of eight lines is in different banks, so there are no bank conflicts.
 struct LineTile {
-  static constexpr int64_t kLine = 128, kPiece = 16, kPieces = kLine / kPiece;
-  /// Bytes after which places of pieces repeat: alignment of the array.
-  static constexpr uint32_t kAlignment = kLine * kPieces;
+  static constexpr int64_t kLine = 128, kChunk = 16, kChunks = kLine / kChunk;
+  /// Bytes after which the swizzle repeats: alignment of the array.
+  static constexpr uint32_t kAlignment = kLine * kChunks;
   const Node* load = nullptr;
   TileAxis across, along;  ///< from line to line, within one
   int64_t lines = 0, panels = 1;
@@ -101,8 +101,8 @@ struct LineCopy {
 /// Fragments of 16 rows (of the left operand, columns of the right one) and 32 bytes along K, in a
 /// LineTile.
 struct LineFragments {
-  static constexpr int64_t kRows = 16, kDepth = 32;  ///< of one; bytes
-  static constexpr int64_t kPerLine = LineTile::kLine / kDepth;
+  static constexpr int64_t kRows = 16, kBytesOfK = 32;  ///< of one; bytes
+  static constexpr int64_t kPerLine = LineTile::kLine / kBytesOfK;
   bool is_left = false;
   bool is_k_major = false;  ///< a line is a row, else a step of K
   int64_t item_bytes = 2;
@@ -118,7 +118,7 @@ class LineStage {
  public:
   /// `items`: work-items of a group. `array`: shared memory, of bytes.
   LineStage(Emitter& e, uint32_t items, uint32_t array)
-      : e_(e), b_(e.builder()), at_once_(items / LineTile::kPieces), array_(array) {}
+      : e_(e), b_(e.builder()), at_once_(items / LineTile::kChunks), array_(array) {}
   uint32_t array() const { return array_; }
 
   /// This work-item's share of a tile that lies in shared memory from byte `at` on.
@@ -132,7 +132,7 @@ class LineStage {
     b_.copy(block, kind, c.param, c.from, array_, c.to, c.gate);
   }
 
-  /// Where this work-item's line of the fragment `step` fragments deep and from row `row` on
+  /// Where this work-item's line of the fragment at step `step` of K and from row `row` on
   /// starts: a byte of the tile, and a distance from it.
   std::pair<ValueId, int64_t> fragment_byte(const LineFragments& f, int64_t row,
                                             int64_t step) const;
@@ -141,6 +141,9 @@ class LineStage {
 
  private:
   Index own(const TileAxis& axis, const Index& share) const;
+  /// What lies at `across` and `along`, and whether both are there.
+  LineCopy copy_from(const LineTile& t, const Offsets::Position& across,
+                     const Offsets::Position& along, const Env& env) const;
 
   Emitter& e_;
   Builder& b_;

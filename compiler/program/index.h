@@ -6,12 +6,16 @@
 // in C++. For the same reason formulas do not convert to a ValueId: two of them would then stand
 // side by side in one argument list.
 
+#include <bit>
 #include <array>
 #include <concepts>
 
 #include "compiler/program/builder.h"
 
 namespace bm::compiler {
+
+/// Of a power of two.
+inline int log2_of(int64_t power) { return std::countr_zero(static_cast<uint64_t>(power)); }
 
 /// What is computed for two operands.
 template <class L, class R>

@@ -184,10 +184,10 @@ ValueId Builder::sine_f32(ValueId x) {
   const ValueId sum = add(r, r_low);
   const ValueId sum_low = add(sub(r, sum), r_low);
   const ValueId zero = like(x, 0);
-  const ValueId turned = bitcast(convert(quadrant, DType::kU32), DType::kI32);
+  const ValueId rotated = bitcast(convert(quadrant, DType::kU32), DType::kI32);
   const Reduced reduced{.high = select(is_reduced, select(is_upper, neg(sum), sum), ax),
                         .low = select(is_reduced, select(is_upper, neg(sum_low), sum_low), zero),
-                        .quadrant = select(is_reduced, turned, constant({DType::kI32, 1}, 0))};
+                        .quadrant = select(is_reduced, rotated, constant({DType::kI32, 1}, 0))};
   const ValueId result = bitcast(sine_from(reduced, true), DType::kU32);
   return select(is_finite, bitcast(bit_xor(result, sign), DType::kF32), like(x, std::nan("")));
 }

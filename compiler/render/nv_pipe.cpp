@@ -25,7 +25,7 @@ std::string_view dp4a_name(const Value& v) {
 }
 
 std::string_view async_copy_name(const Stmt& s) {
-  // Words go through L1: only pieces of 16 bytes may pass it.
+  // Words go through L1: only chunks of 16 bytes may pass it.
   return s.step == 16 ? "cp.async.cg.shared.global" : "cp.async.ca.shared.global";
 }
 
@@ -40,8 +40,8 @@ std::string shuffle_text(std::string_view to, std::string_view from, const Value
 std::string mma_name(const Stmt& s) {
   const std::string_view type = operand_name(s.matrix), sum = sum_name(s.matrix);
   const std::string_view right = s.has_signed_right ? operand_name(DType::kI8) : type;
-  const auto depth = static_cast<int64_t>(s.operands.size() / 3 * 16) / item_size(s.matrix);
-  return fmt::format("mma.sync.aligned.m16n8k{}.row.col.{}.{}.{}.{}", depth, sum, type, right, sum);
+  const auto k = static_cast<int64_t>(s.operands.size() / 3 * 16) / item_size(s.matrix);
+  return fmt::format("mma.sync.aligned.m16n8k{}.row.col.{}.{}.{}.{}", k, sum, type, right, sum);
 }
 
 std::string warpgroup_mma_name(const Stmt& s) {

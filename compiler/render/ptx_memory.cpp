@@ -6,8 +6,8 @@ namespace bm::compiler {
 using ptx::File;
 
 /// Index as something that several accesses share, and a constant.
-PtxRenderer::Place PtxRenderer::place(ValueId index) const {
-  Place at{.base = index, .offset = 0};
+PtxRenderer::Address PtxRenderer::address(ValueId index) const {
+  Address at{.base = index, .offset = 0};
   for (;;) {
     const Value& v = p_.at(at.base);
     if (v.op == ValueOp::kConst) return {kNone, at.offset + v.imm};
@@ -28,7 +28,7 @@ std::string PtxRenderer::known_address(const AddressKey& key) const {
 
 std::string PtxRenderer::global_address(uint32_t param, ValueId index) {
   const int64_t size = item_size(p_.params[param].dtype);
-  Place at = place(index);
+  Address at = address(index);
   if (!fits(at.offset * size)) at = {index, 0};
   if (at.base == kNone) return bracket(params_[param], at.offset * size);
   const AddressKey key{false, param, at.base};
@@ -48,7 +48,7 @@ std::string PtxRenderer::global_address(uint32_t param, ValueId index) {
 
 std::string PtxRenderer::local_address(uint32_t array, ValueId index) {
   const int64_t size = item_size(p_.locals[array].dtype);
-  const Place at = place(index);
+  const Address at = address(index);
   const std::string& start = local_addresses_[array];
   if (at.base == kNone) return bracket(start, at.offset * size);
   const AddressKey key{true, array, at.base};

@@ -70,7 +70,7 @@ void PtxRenderer::sub_group(ValueId id) {
 
 /// What wgmma wants to know of a tile that starts at `byte` of a local array.
 std::string PtxRenderer::descriptor(uint32_t array, ValueId byte, const TileLayout& tile) {
-  const Place at = place(byte);
+  const Address at = address(byte);
   // Among addresses of shared memory, with ids that no array has.
   const AddressKey key{true, ~(2 * array + (tile.is_transposed ? 1 : 0)), at.base};
   std::string reg = known_address(key);

@@ -45,12 +45,12 @@ class PtxRenderer {
   void items(const Stmt& s);
   // Memory.
 
-  struct Place {
+  struct Address {
     ValueId base = kNone;  ///< kNone: none but the offset
     int64_t offset = 0;    ///< elements
   };
 
-  Place place(ValueId index) const;
+  Address address(ValueId index) const;
   static bool fits(int64_t bytes) { return bytes >= INT32_MIN && bytes <= INT32_MAX; }
 
   /// What an address computed in this block or one around it was computed from.

@@ -180,7 +180,7 @@ class CudaRenderer final : public CppItems {
     }
   }
 
-  /// All of a piece at once: its words one by one would meet in the same banks.
+  /// All of a chunk at once: its words one by one would meet in the same banks.
   void round_tf32(const Stmt& s) {
     const bool is_one = s.step == 4;
     const std::string_view type = is_one ? "unsigned" : "uint4";

@@ -101,8 +101,8 @@ struct MatrixPlan {
   uint32_t warps_m = 1, warps_n = 1;  ///< sub-groups of a group; powers of two
   /// Threadblock swizzle: rows of groups done at once, so that what they read stays in L2.
   int64_t band = 1;
-  uint32_t chunks = 1;           ///< per iteration, loaded before any of them is multiplied
-  std::optional<PipePlan> pipe;  ///< `chunks` is not used then
+  uint32_t k_steps = 1;          ///< per iteration, loaded before any of them is multiplied
+  std::optional<PipePlan> pipe;  ///< `k_steps` is not used then
   int64_t block_m() const { return int64_t{left.rows()} * warps_m; }  ///< rows of a group
   int64_t block_n() const { return int64_t{right.rows()} * warps_n; }
   /// Groups along the rows; the last may reach beyond them in plans with a pipe. Of an extent that
@@ -121,8 +121,8 @@ struct MatrixPlan {
     return static_cast<uint32_t>(block_m() + block_n()) * PipePlan::kLineBytes;
   }
   /// Depth of which every work-item loads 16 bytes of a row.
-  int64_t chunk() const { return int64_t{16} * info.parts / item_size(info.in); }
-  int64_t tile_k() const { return chunk() * chunks; }
+  int64_t k_step() const { return int64_t{16} * info.parts / item_size(info.in); }
+  int64_t tile_k() const { return k_step() * k_steps; }
 };
 
 /// An int8 dot product, written out as instructions on packed words: four

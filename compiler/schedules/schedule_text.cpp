@@ -89,7 +89,7 @@ std::string describe_attention(const Schedule& schedule) {
       p.row_block, p.key_block, p.vectors, p.lanes, p.key_tile, p.column_tile,
       range_name(p.parts.row), range_name(p.parts.key));
   for (const ir::Node* b : p.parts.batch) out += fmt::format("; for each {}", range_name(b));
-  return out + (p.parts.hidden_from ? "; masked keys are skipped\n" : "\n");
+  return out + (p.parts.causal_bound ? "; masked keys are skipped\n" : "\n");
 }
 
 std::string describe_group_attention(const Schedule& schedule) {
@@ -101,7 +101,7 @@ std::string describe_group_attention(const Schedule& schedule) {
       range_name(p.parts.row), range_name(p.parts.key));
   for (const ir::Node* b : p.parts.batch) out += fmt::format("; for each {}", range_name(b));
   if (p.is_paired) out += "; causal load balancing: long and short blocks of queries side by side";
-  return out + (p.parts.hidden_from ? "; masked keys are skipped\n" : "\n");
+  return out + (p.parts.causal_bound ? "; masked keys are skipped\n" : "\n");
 }
 
 std::string describe_matrix(const Schedule& schedule) {

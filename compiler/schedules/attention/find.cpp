@@ -1,6 +1,7 @@
 // Matches attention: softmax of masked logits Q·Kᵀ, times V.
 // Takes a kernel apart into the parts of attention. What counts is which loops each factor varies
-// along and that numerator and denominator are powers of the same distance from the same maximum.
+// along and that numerator and denominator are exponentials of the same distance from the same row
+// max.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -114,9 +115,9 @@ class Finder {
   std::optional<AttentionParts> run(const ir::KernelIr& kernel) {
     const bool is_wanted = may_lack_rows_ ? !kernel.stores.empty() : kernel.stores.size() == 1;
     if (!is_wanted || !copy(kernel)) return std::nullopt;
-    if (!find_mix() || !find_power() || !find_total() || !find_product()) return std::nullopt;
+    if (!find_pv() || !find_numerator() || !find_row_sum() || !find_product()) return std::nullopt;
     if (!find_loops()) return std::nullopt;
-    find_hidden();
+    find_causal_bound();
     rebuild();
     return std::move(p_);
   }
@@ -157,23 +158,23 @@ class Finder {
   // --- the formula -----------------------------------------------------------------------------
 
   /// The one sum that the result is made of.
-  bool find_mix() {
+  bool find_pv() {
     const Nodes tops = outer_reduces(p_.kernel->stores[0].value);
     if (tops.size() != 1) return false;
-    old_mix_ = tops[0];
-    const DType t = old_mix_->dtype;
-    const bool is_sum = old_mix_->reduce_op() == ReduceOp::kSum && old_mix_->src.size() == 2;
+    old_pv_ = tops[0];
+    const DType t = old_pv_->dtype;
+    const bool is_sum = old_pv_->reduce_op() == ReduceOp::kSum && old_pv_->src.size() == 2;
     if (!is_sum || (t != DType::kF32 && t != DType::kF64)) return false;
-    p_.key = old_mix_->src[1];
+    p_.key = old_pv_->src[1];
     p_.weight = t;
-    return take_apart(old_mix_->src[0], false);
+    return take_apart(old_pv_->src[0], false);
   }
 
-  /// Factors of the products that `mix` adds up: the power, values, and what is one per row.
+  /// Factors of the products that `pv` adds up: the numerator, values, and what is one per row.
   bool take_apart(const Node* n, bool is_below) {
-    if (n->op == Op::kMul && n->dtype == old_mix_->dtype && !is_below)
+    if (n->op == Op::kMul && n->dtype == old_pv_->dtype && !is_below)
       return take_apart(n->src[0], false) && take_apart(n->src[1], false);
-    if (n->op == Op::kDiv && n->dtype == old_mix_->dtype && !is_below && !varies(n->src[1], p_.key))
+    if (n->op == Op::kDiv && n->dtype == old_pv_->dtype && !is_below && !varies(n->src[1], p_.key))
       return take_apart(n->src[0], false) && take_apart(n->src[1], true);
     if (is_below) {
       below_.push_back(n);
@@ -193,14 +194,14 @@ class Finder {
       p_.values = p_.values ? g().binary(Op::kMul, p_.values, n) : n;
       return true;
     }
-    if (n->op != Op::kExp2 || power_) return false;
-    power_ = n;
+    if (n->op != Op::kExp2 || numerator_) return false;
+    numerator_ = n;
     return true;
   }
 
-  bool find_power() {
-    if (!power_ || !p_.values) return false;
-    const Node* distance = power_->src[0];
+  bool find_numerator() {
+    if (!numerator_ || !p_.values) return false;
+    const Node* distance = numerator_->src[0];
     if (distance->op == Op::kMul) {
       const bool is_last = distance->src[1]->is_const();
       p_.scale = distance->src[is_last ? 1 : 0];
@@ -208,18 +209,18 @@ class Finder {
       if (!p_.scale->is_const() || p_.scale->fimm() <= 0) return false;
     }
     if (distance->op != Op::kSub) return false;
-    p_.score = distance->src[0];
-    const Node* most = distance->src[1];
+    p_.logit = distance->src[0];
+    const Node* row_max = distance->src[1];
     // A row of nothing but -inf counts from 0.
-    if (most->op == Op::kSelect && most->src[0]->op == Op::kEq) {
-      const Node* asked = other_than(most->src[0], -HUGE_VAL);
-      if (!asked || asked != most->src[2] || !is_float_const(most->src[1], 0)) return false;
-      most = asked;
+    if (row_max->op == Op::kSelect && row_max->src[0]->op == Op::kEq) {
+      const Node* asked = other_than(row_max->src[0], -HUGE_VAL);
+      if (!asked || asked != row_max->src[2] || !is_float_const(row_max->src[1], 0)) return false;
+      row_max = asked;
       is_safe_ = true;
     }
-    p_.most = most;
-    return most->op == Op::kReduce && most->reduce_op() == ReduceOp::kMax &&
-           goes_over_keys(most, p_.score) && p_.score->dtype == old_mix_->dtype;
+    p_.row_max = row_max;
+    return row_max->op == Op::kReduce && row_max->reduce_op() == ReduceOp::kMax &&
+           goes_over_keys(row_max, p_.logit) && p_.logit->dtype == old_pv_->dtype;
   }
 
   /// Whether `reduce` is one of `value` over all keys.
@@ -229,7 +230,7 @@ class Finder {
            names.equal(reduce->src[0], value);
   }
 
-  /// The sum of the powers, or 1 where that is 0.
+  /// The sum of the numerators, or 1 where that is 0.
   const Node* total_of(const Node* n) const {
     if (n->op == Op::kSelect && n->src[0]->op == Op::kEq && is_safe_) {
       const Node* asked = other_than(n->src[0], 0);
@@ -237,35 +238,34 @@ class Finder {
       n = asked;
     }
     const bool is_total =
-        n->op == Op::kReduce && n->reduce_op() == ReduceOp::kSum && goes_over_keys(n, power_);
+        n->op == Op::kReduce && n->reduce_op() == ReduceOp::kSum && goes_over_keys(n, numerator_);
     return is_total ? n : nullptr;
   }
 
-  /// Weights must be shares of the total: with anything else, rows of nothing but -inf would
+  /// Weights must be shares of the row_sum: with anything else, rows of nothing but -inf would
   /// have to be told apart.
-  bool find_total() {
+  bool find_row_sum() {
     Nodes divisors = below_;
     for (const Node* n : per_row_)
       if (n->op == Op::kRecip) divisors.push_back(n->src[0]);
     for (const Node* n : divisors)
-      if (const Node* total = total_of(n)) p_.total = total;
-    if (!p_.total) return false;
+      if (const Node* row_sum = total_of(n)) p_.row_sum = row_sum;
+    if (!p_.row_sum) return false;
     Nodes all = below_;
     all.insert(all.end(), per_row_.begin(), per_row_.end());
     for (const Node* n : all)
       for (const Node* r : outer_reduces(n))
-        if (r != p_.total) return false;
+        if (r != p_.row_sum) return false;
     return true;
   }
 
   bool find_product() {
-    const Nodes reduces = outer_reduces(p_.score);
+    const Nodes reduces = outer_reduces(p_.logit);
     if (reduces.size() != 1) return false;
     p_.product = reduces[0];
     const Node* body = p_.product->src[0];
     if (p_.product->reduce_op() != ReduceOp::kSum || p_.product->src.size() != 2 ||
-        p_.product->dtype != old_mix_->dtype || body->op != Op::kMul ||
-        !outer_reduces(body).empty())
+        p_.product->dtype != old_pv_->dtype || body->op != Op::kMul || !outer_reduces(body).empty())
       return false;
     p_.head_dim = p_.product->src[1];
     if (!p_.head_dim->src[0]->is_const() || p_.head_dim->src[0]->imm < 1) return false;
@@ -280,10 +280,10 @@ class Finder {
   bool find_loops() {
     for (const Node* r : p_.kernel->ranges) {
       const bool in_values = varies(p_.values, r), in_keys = varies(p_.keys, r);
-      if (in_values && !varies(power_, r)) {
+      if (in_values && !varies(numerator_, r)) {
         if (p_.column) return false;
         p_.column = r;
-      } else if (!in_values && !in_keys && varies(power_, r)) {
+      } else if (!in_values && !in_keys && varies(numerator_, r)) {
         rows_.push_back(r);
       } else {
         p_.batch.push_back(r);
@@ -299,9 +299,9 @@ class Finder {
            std::count_if(p_.batch.begin(), p_.batch.end(), is_symbolic) <= 1;
   }
 
-  // --- keys that are hidden whole ----------------------------------------------------------------
+  // --- keys that are masked whole ----------------------------------------------------------------
 
-  /// Conditions without which the score is -inf.
+  /// Conditions without which the logit is -inf.
   void collect_conditions(const Node* n, std::vector<std::pair<const Node*, bool>>* out) {
     if (n->op == Op::kSelect) {
       for (const int which : {1, 2})
@@ -315,10 +315,10 @@ class Finder {
     }
   }
 
-  void find_hidden() {
+  void find_causal_bound() {
     std::vector<std::pair<const Node*, bool>> conditions;
-    collect_conditions(p_.score, &conditions);
-    while (!conditions.empty() && !p_.hidden_from) {
+    collect_conditions(p_.logit, &conditions);
+    while (!conditions.empty() && !p_.causal_bound) {
       auto [n, is_wanted] = conditions.back();
       conditions.pop_back();
       if (n->op == Op::kNot) {
@@ -326,13 +326,14 @@ class Finder {
       } else if (n->op == (is_wanted ? Op::kAnd : Op::kOr)) {
         for (const Node* s : n->src) conditions.emplace_back(s, is_wanted);
       } else if (n->op == Op::kLt && n->src[0]->dtype == DType::kI64) {
-        // a < b, or b <= a: the key alone on the smaller side leaves the first one hidden.
+        // a < b, or b <= a: the key alone on the smaller side leaves the first one masked.
         const Node* first =
             is_wanted ? g().sub(n->src[1], n->src[0]) : g().add(g().sub(n->src[0], n->src[1]), 1);
         first = g().add(first, p_.key);
         if (varies(first, p_.key) || !grows_with_queries(first)) continue;
-        p_.hidden_from = first;
-        p_.seen_score = g().substitute(p_.score, std::array{n}, std::array{g().boolean(is_wanted)});
+        p_.causal_bound = first;
+        p_.unmasked_logit =
+            g().substitute(p_.logit, std::array{n}, std::array{g().boolean(is_wanted)});
       }
     }
   }
@@ -360,8 +361,8 @@ class Finder {
     }
     const auto merged = [&](const Node* n) { return n ? g().substitute(n, rows_, digits) : n; };
     const Node* result =
-        g().reduce(ReduceOp::kSum, g().binary(Op::kMul, power_, p_.values), std::array{p_.key});
-    p_.mix = merged(result);
+        g().reduce(ReduceOp::kSum, g().binary(Op::kMul, numerator_, p_.values), std::array{p_.key});
+    p_.pv = merged(result);
     for (const Node* n : per_row_) result = g().binary(Op::kMul, result, n);
     for (const Node* n : below_) result = g().binary(Op::kDiv, result, n);
     // A sum over no keys is 0, whatever it would have been divided by.
@@ -370,14 +371,14 @@ class Finder {
       result = g().select(g().binary(Op::kLt, g().index(0), keys), result,
                           g().constant(result->dtype, 0));
     ir::Store& s = p_.kernel->stores[0];
-    s.value = g().substitute(s.value, std::array{old_mix_}, std::array{result});
+    s.value = g().substitute(s.value, std::array{old_pv_}, std::array{result});
     for (ir::Store& each : p_.kernel->stores) {
       each.value = merged(each.value);
       each.index = merged(each.index);
       each.gate = merged(each.gate);
     }
-    for (const Node** part : {&p_.query, &p_.keys, &p_.values, &p_.product, &p_.score,
-                              &p_.seen_score, &p_.most, &p_.total, &p_.hidden_from})
+    for (const Node** part : {&p_.query, &p_.keys, &p_.values, &p_.product, &p_.logit,
+                              &p_.unmasked_logit, &p_.row_max, &p_.row_sum, &p_.causal_bound})
       *part = merged(*part);
     p_.kernel->ranges = p_.batch;
     if (p_.row) p_.kernel->ranges.push_back(p_.row);
@@ -386,7 +387,7 @@ class Finder {
 
   AttentionParts p_;
   Nodes rows_, per_row_, below_;
-  const Node *old_mix_ = nullptr, *power_ = nullptr;
+  const Node *old_pv_ = nullptr, *numerator_ = nullptr;
   bool is_safe_ = false;
   bool may_lack_rows_ = false;
   std::unordered_map<const Node*, Nodes> free_;

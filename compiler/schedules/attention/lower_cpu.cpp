@@ -13,8 +13,8 @@ namespace {
 /// Distance between copied keys and values beyond their length: rows of a power of two would share
 /// few sets of a cache.
 constexpr int64_t kRowPadding = 16;
-/// Vectors of a copying loop side by side.
-constexpr uint32_t kCopies = 4;
+/// Vectors of a packing loop at once.
+constexpr uint32_t kVectorUnroll = 4;
 
 int64_t round_up(int64_t v, int64_t step) { return (v + step - 1) / step * step; }
 
@@ -25,7 +25,7 @@ ValueId TiledAttention::moved(ValueId v, int64_t offset) { return b_.add(v, b_.i
 
 void TiledAttention::make_workspace() {
   s_.env = e_.unbound();
-  s_.dtype = a_.mix->dtype;
+  s_.dtype = a_.pv->dtype;
   s_.head_dim = a_.head_dim->src[0]->imm;
   s_.width = a_.column->src[0]->imm;
   // Tiles may reach beyond the last element: what is there is never looked at.
@@ -49,8 +49,8 @@ void TiledAttention::make_workspace() {
 }
 
 Rewritten rewritten(const AttentionParts& a) {
-  Rewritten out{a.kernel.get(), {a.query, a.keys, a.values, a.score, a.total, a.mix}};
-  for (const Node* n : {a.hidden_from, a.seen_score, a.edge_score})
+  Rewritten out{a.kernel.get(), {a.query, a.keys, a.values, a.logit, a.row_sum, a.pv}};
+  for (const Node* n : {a.causal_bound, a.unmasked_logit, a.edge_logit})
     if (n) out.roots.push_back(n);
   return out;
 }
@@ -96,14 +96,14 @@ void TiledAttention::run() {
 /// Keys up to the last one that any of the block's first `rows` queries sees.
 ValueId TiledAttention::visible_keys(ValueId rows, BlockId block) {
   const ValueId all = e_.emit(a_.key->src[0], s_.env);
-  if (!a_.hidden_from) return all;
+  if (!a_.causal_bound) return all;
   const ValueId last = moved(b_.add(s_.row, rows), -1);
-  return e_.min_index(all, hidden_from(last, block));
+  return e_.min_index(all, causal_bound(last, block));
 }
 
-/// The first key that is hidden from a query.
-ValueId TiledAttention::hidden_from(ValueId row, BlockId block) {
-  return e_.emit(a_.hidden_from, e_.bound(s_.env, a_.row, e_.make_bindings(row, block, 0, 1, 0)));
+/// The first key that is masked for a query.
+ValueId TiledAttention::causal_bound(ValueId row, BlockId block) {
+  return e_.emit(a_.causal_bound, e_.bound(s_.env, a_.row, e_.make_bindings(row, block, 0, 1, 0)));
 }
 
 /// Code for query tiles whose queries all exist, and code for the last one.
@@ -200,9 +200,9 @@ void TiledAttention::pack_rows(const Node* value, const Node* along, uint32_t ar
     }
     b_.close_loop(loop, b_.index(begin), b_.index(end), int64_t{lanes} * jam);
   };
-  const int64_t length = along->src[0]->imm, wide = int64_t{p_.lanes} * kCopies;
+  const int64_t length = along->src[0]->imm, wide = int64_t{p_.lanes} * kVectorUnroll;
   const int64_t most = length / wide * wide, whole = length / p_.lanes * p_.lanes;
-  run(0, most, p_.lanes, kCopies);
+  run(0, most, p_.lanes, kVectorUnroll);
   run(most, whole, p_.lanes, 1);
   run(whole, length, 1, 1);
   b_.close_loop(keys, b_.index(0), count, 1);

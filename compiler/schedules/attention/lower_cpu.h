@@ -62,7 +62,7 @@ class TiledAttention {
   void make_workspace();
   ValueId scaled(ValueId v, int64_t factor);
   ValueId moved(ValueId v, int64_t offset);
-  ValueId hidden_from(ValueId row, BlockId block);
+  ValueId causal_bound(ValueId row, BlockId block);
   ValueId visible_keys(ValueId rows, BlockId block);
   void split_tail(const QueryTile& query_tile, const std::function<void(BlockId, bool)>& body);
   void start_query_tile(const QueryTile& query_tile);

@@ -8,13 +8,13 @@
 namespace bm::compiler {
 namespace {
 
-/// Iterations of a loop over logits side by side; a power of two.
-constexpr uint32_t kCopies = 4;
+/// Iterations of a loop over logits at once; a power of two.
+constexpr uint32_t kVectorUnroll = 4;
 
 }  // namespace
 
 void TiledAttention::add_keys(QueryTile query_tile) {
-  if (!a_.hidden_from) return add_visible_keys(query_tile);
+  if (!a_.causal_bound) return add_visible_keys(query_tile);
   const ValueId rows = b_.add(query_tile.at, query_tile.height);
   const ValueId visible = visible_keys(rows, query_tile.block);
   query_tile.count = e_.min_index(b_.sub(visible, query_tile.first_key), query_tile.count);
@@ -46,7 +46,7 @@ void TiledAttention::add_visible_keys(const QueryTile& query_tile) {
     b_.assign(query_tile.block, row_max[v],
               b_.local_load(query_tile.block, s_.row_max, at, p_.lanes));
   }
-  if (a_.edge_score)
+  if (a_.edge_logit)
     split_tail(query_tile, [&](BlockId inside, bool has_tail) {
       finish_logits(query_tile, row_max, inside, has_tail);
     });
@@ -107,22 +107,23 @@ void TiledAttention::multiply_rows(BlockId block, const std::vector<ValueId>& st
 void TiledAttention::finish_logits(const QueryTile& query_tile,
                                    const std::vector<uint32_t>& row_max, BlockId block,
                                    bool has_tail) {
-  const uint32_t jam = !p_.has_loads ? kCopies : has_tail ? 1 : p_.lanes;
+  const uint32_t jam = !p_.has_loads ? kVectorUnroll : has_tail ? 1 : p_.lanes;
   const ValueId zero = b_.index(0);
   if (has_tail)
     return finish_keys(query_tile, row_max,
-                       {zero, query_tile.count, a_.edge_score, a_.edge_product, a_.edge_row}, block,
+                       {zero, query_tile.count, a_.edge_logit, a_.edge_product, a_.edge_row}, block,
                        jam);
   ValueId from = zero;
-  if (a_.seen_score) {
+  if (a_.unmasked_logit) {
     // What the first query sees, all see.
-    const ValueId hidden = hidden_from(b_.add(s_.row, query_tile.at), block);
-    const ValueId seen = e_.min_index(b_.sub(hidden, query_tile.first_key), query_tile.count);
-    const ValueId positive = e_.max_index(seen, zero);
+    const ValueId bound = causal_bound(b_.add(s_.row, query_tile.at), block);
+    const ValueId visible = e_.min_index(b_.sub(bound, query_tile.first_key), query_tile.count);
+    const ValueId positive = e_.max_index(visible, zero);
     from = whole_steps({b_, positive}, jam);
-    finish_keys(query_tile, row_max, {zero, from, a_.seen_score, a_.product, a_.row}, block, jam);
+    finish_keys(query_tile, row_max, {zero, from, a_.unmasked_logit, a_.product, a_.row}, block,
+                jam);
   }
-  finish_keys(query_tile, row_max, {from, query_tile.count, a_.score, a_.product, a_.row}, block,
+  finish_keys(query_tile, row_max, {from, query_tile.count, a_.logit, a_.product, a_.row}, block,
               jam);
 }
 
@@ -136,19 +137,19 @@ void TiledAttention::finish_keys(const QueryTile& query_tile, const std::vector<
     const ValueId at = b_.add(query_tile.first_key, loop.index);
     const Instances all = e_.bind_axis(rows, a_.key, at, loop.body, 1, jam, 1);
     const ValueId line = scaled(loop.index, p_.query_tile());
-    std::vector<ValueId> places;
+    std::vector<ValueId> addresses;
     for (size_t i = 0; i < all.size(); ++i) {
       const size_t v = i / jam, copy = i % jam;
-      places.push_back(moved(line, static_cast<int64_t>(copy * p_.query_tile() + v * p_.lanes)));
+      addresses.push_back(moved(line, static_cast<int64_t>(copy * p_.query_tile() + v * p_.lanes)));
       e_.set_known(logits.product, all[i],
-                   b_.local_load(loop.body, s_.logits, places.back(), p_.lanes));
+                   b_.local_load(loop.body, s_.logits, addresses.back(), p_.lanes));
     }
     const std::vector<ValueId> values = e_.emit_all(logits.value, all, p_.lanes);
     for (size_t i = 0; i < all.size(); ++i) {
       const uint32_t reg = row_max[i / jam];
       const ValueId before = b_.read(loop.body, reg);
       b_.assign(loop.body, reg, b_.select(b_.lt(values[i], before), before, values[i]));
-      b_.local_store(loop.body, s_.logits, places[i], values[i]);
+      b_.local_store(loop.body, s_.logits, addresses[i], values[i]);
     }
     b_.close_loop(loop, begin, end, jam);
   });
@@ -175,18 +176,18 @@ std::vector<ValueId> TiledAttention::take_exp(const QueryTile& query_tile,
     from.push_back(b_.select(is_empty, b_.like(now, 0), now));
     rescale.push_back(exp(b_.sub(before, from[v])));
     row_sums.push_back(b_.add_register(type));
-    const ValueId total = b_.local_load(query_tile.block, s_.row_sums, at, p_.lanes);
-    b_.assign(query_tile.block, row_sums[v], b_.mul(total, rescale[v]));
+    const ValueId row_sum = b_.local_load(query_tile.block, s_.row_sums, at, p_.lanes);
+    b_.assign(query_tile.block, row_sums[v], b_.mul(row_sum, rescale[v]));
   }
-  in_steps(b_, b_.index(0), query_tile.count, kCopies,
+  in_steps(b_, b_.index(0), query_tile.count, kVectorUnroll,
            [&](ValueId begin, ValueId end, uint32_t jam) {
              const Builder::Loop loop = b_.open_loop(query_tile.block);
              const ValueId line = scaled(loop.index, p_.query_tile());
              for (uint32_t i = 0; i < jam * p_.vectors; ++i) {
                const uint32_t v = i % p_.vectors;
                const ValueId at = moved(line, int64_t{i} * p_.lanes);
-               const ValueId score = b_.local_load(loop.body, s_.logits, at, p_.lanes);
-               const ValueId share = exp(b_.sub(score, from[v]));
+               const ValueId logit = b_.local_load(loop.body, s_.logits, at, p_.lanes);
+               const ValueId share = exp(b_.sub(logit, from[v]));
                b_.local_store(loop.body, s_.logits, at, share);
                b_.assign(loop.body, row_sums[v], b_.add(b_.read(loop.body, row_sums[v]), share));
              }
@@ -200,17 +201,17 @@ std::vector<ValueId> TiledAttention::take_exp(const QueryTile& query_tile,
 void TiledAttention::finish_query_tile(const QueryTile& query_tile) {
   transpose_results(query_tile);
   const Builder::Loop rows = b_.open_loop(query_tile.block);
-  const ValueId place = b_.add(query_tile.at, rows.index);
-  const uint32_t row = e_.make_bindings(b_.add(s_.row, place), rows.body, 0, 1, 0);
+  const ValueId query = b_.add(query_tile.at, rows.index);
+  const uint32_t row = e_.make_bindings(b_.add(s_.row, query), rows.body, 0, 1, 0);
   const Env env = e_.bound(s_.env, a_.row, row);
-  e_.set_known(a_.total, env, b_.local_load(rows.body, s_.row_sums, place));
+  e_.set_known(a_.row_sum, env, b_.local_load(rows.body, s_.row_sums, query));
   const ValueId line = scaled(rows.index, s_.transposed_step);
   const auto run = [&](int64_t begin, int64_t end, uint32_t lanes) {
     if (begin == end) return;
     const Builder::Loop loop = b_.open_loop(rows.body);
     const Instances one = e_.bind_axis({env}, a_.column, loop.index, loop.body, lanes, 1, lanes);
     const ValueId at = b_.add(line, loop.index);
-    e_.set_known(a_.mix, one[0], b_.local_load(loop.body, s_.transposed, at, lanes));
+    e_.set_known(a_.pv, one[0], b_.local_load(loop.body, s_.transposed, at, lanes));
     e_.emit_stores(loop.body, one, e_.kernel().stores);
     b_.close_loop(loop, b_.index(begin), b_.index(end), lanes);
   };

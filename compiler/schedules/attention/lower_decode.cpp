@@ -12,7 +12,7 @@
 namespace bm::compiler {
 namespace {
 
-constexpr uint32_t kPieceWords = 4;
+constexpr uint32_t kChunkWords = 4;
 
 ValueId larger(Builder& b, ValueId x, ValueId y) { return b.select(b.lt(x, y), y, x); }
 
@@ -25,20 +25,20 @@ class DecodeAttention {
  private:
   Index index(ValueId v) const { return {b_, v}; }
   size_t rows() const { return static_cast<size_t>(p_.rows); }
-  void place(ValueId group, BlockId block);
+  void bind_group(ValueId group, BlockId block);
   void bind_rows(const Index& first, BlockId block);
   void read_queries(BlockId block);
-  std::vector<ValueId> load_piece(const Node* load, const Env& env) const;
-  std::vector<ValueId> numbers_of(const Node* load, ValueId word) const;
+  std::vector<ValueId> load_chunk(const Node* load, const Env& env) const;
+  std::vector<ValueId> elements_of(const Node* load, ValueId word) const;
   std::vector<std::vector<ValueId>> load_line(const Node* load, const Node* along,
-                                              const std::vector<Index>& pieces, const Env& key,
+                                              const std::vector<Index>& chunks, const Env& key,
                                               BlockId block);
-  std::vector<Index> pieces_of(const Node* load, const Node* along, uint32_t count) const;
-  ValueId is_piece(const Node* load, const Node* along, uint32_t number) const;
+  std::vector<Index> chunks_of(const Node* load, const Node* along, uint32_t count) const;
+  ValueId is_chunk(const Node* load, const Node* along, uint32_t number) const;
   void attend(ValueId first_key, BlockId block);
   void run_keys(BlockId block);
   ValueId over_team(ValueId value, BlockId block);
-  void fade_to(size_t row, ValueId most, ValueId* from, ValueId* fading, BlockId block);
+  void rescale_to(size_t row, ValueId candidate, ValueId* shift, ValueId* factor, BlockId block);
   void join_teams(BlockId block);
   void store_results(BlockId block);
 
@@ -51,13 +51,13 @@ class DecodeAttention {
   ValueId lane_ = kNone;       ///< in its team
   ValueId keys_ = kNone;       ///< of the part
   bool is_aligned_ = false;    ///< of what is being written: params start at multiples of 16 bytes
-  std::vector<std::vector<ValueId>> queries_;   ///< by query: numbers of this lane's pieces
-  std::vector<uint32_t> most_, total_;          ///< registers, by query
-  std::vector<std::vector<uint32_t>> results_;  ///< registers, by query: numbers of the pieces
+  std::vector<std::vector<ValueId>> queries_;   ///< by query: elements of this lane's chunks
+  std::vector<uint32_t> row_max_, row_sum_;     ///< registers, by query
+  std::vector<std::vector<uint32_t>> results_;  ///< registers, by query: elements of the chunks
 };
 
-/// Loops over heads and parts of the keys, and the keys of this one that are seen.
-void DecodeAttention::place(ValueId group, BlockId block) {
+/// Loops over heads and parts of the keys, and the keys of this one that are not masked.
+void DecodeAttention::bind_group(ValueId group, BlockId block) {
   env_ = e_.unbound();
   ValueId rest = group;
   const int64_t all = a_.row ? a_.row->src[0]->imm : 1;
@@ -68,98 +68,98 @@ void DecodeAttention::place(ValueId group, BlockId block) {
   }
   bind_rows(Index(row_block * p_.rows), block);
   const ValueId length = e_.emit(a_.key->src[0], env_);
-  const ValueId seen = e_.emit(a_.hidden_from, env_);
-  keys_ = e_.min_index(length, seen);
+  const ValueId bound = e_.emit(a_.causal_bound, env_);
+  keys_ = e_.min_index(length, bound);
   lane_ = Index(index(b_.item()) & int64_t{p_.team - 1});
 }
 
 void DecodeAttention::bind_rows(const Index& first, BlockId block) {
   if (!a_.row) return;
-  Offsets places(e_, first, block);
-  for (int64_t r = 0; r < p_.rows; ++r) row_.push_back(places.at(r).binding);
+  Offsets rows(e_, first, block);
+  for (int64_t r = 0; r < p_.rows; ++r) row_.push_back(rows.at(r).binding);
 }
 
-/// Numbers of the pieces that this lane has of a line. Lanes behind its end have the last one.
-std::vector<Index> DecodeAttention::pieces_of(const Node* load, const Node* along,
+/// Indices of the chunks that this lane has of a line. Lanes behind its end have the last one.
+std::vector<Index> DecodeAttention::chunks_of(const Node* load, const Node* along,
                                               uint32_t count) const {
-  const int64_t all = along->src[0]->imm / DecodeAttentionPlan::piece_items(load);
+  const int64_t all = along->src[0]->imm / DecodeAttentionPlan::chunk_items(load);
   std::vector<Index> out;
   for (uint32_t i = 0; i < count; ++i) {
     const int64_t first = int64_t{i} * p_.team;
-    Index piece = index(lane_) + first;
-    if (first + p_.team > all) piece = min(piece, index(b_.index(all - 1)));
-    out.push_back(piece);
+    Index chunk = index(lane_) + first;
+    if (first + p_.team > all) chunk = min(chunk, index(b_.index(all - 1)));
+    out.push_back(chunk);
   }
   return out;
 }
 
-/// Whether this lane has such a piece; kNone: all lanes have.
-ValueId DecodeAttention::is_piece(const Node* load, const Node* along, uint32_t number) const {
-  const int64_t all = along->src[0]->imm / DecodeAttentionPlan::piece_items(load);
+/// Whether this lane has such a chunk; kNone: all lanes have.
+ValueId DecodeAttention::is_chunk(const Node* load, const Node* along, uint32_t number) const {
+  const int64_t all = along->src[0]->imm / DecodeAttentionPlan::chunk_items(load);
   const int64_t first = int64_t{number} * p_.team;
   if (first + p_.team <= all) return kNone;
-  const Index piece = index(lane_) + first;
-  return b_.lt(piece, b_.index(all));
+  const Index chunk = index(lane_) + first;
+  return b_.lt(chunk, b_.index(all));
 }
 
 void DecodeAttention::read_queries(BlockId block) {
-  const int64_t items = DecodeAttentionPlan::piece_items(p_.keys);
-  const std::vector<Index> pieces = pieces_of(p_.keys, a_.head_dim, p_.key_pieces);
-  std::vector<std::vector<uint32_t>> places;
-  for (const Index& piece : pieces) {
-    Offsets numbers(e_, Index(piece * items), block);
-    places.emplace_back();
-    for (int64_t i = 0; i < items; ++i) places.back().push_back(numbers.at(i).binding);
+  const int64_t items = DecodeAttentionPlan::chunk_items(p_.keys);
+  const std::vector<Index> chunks = chunks_of(p_.keys, a_.head_dim, p_.key_chunks);
+  std::vector<std::vector<uint32_t>> bindings;
+  for (const Index& chunk : chunks) {
+    Offsets elements(e_, Index(chunk * items), block);
+    bindings.emplace_back();
+    for (int64_t i = 0; i < items; ++i) bindings.back().push_back(elements.at(i).binding);
   }
   for (size_t r = 0; r < rows(); ++r) {
     queries_.emplace_back();
     const Env env = a_.row ? e_.bound(env_, a_.row, row_[r]) : env_;
-    for (uint32_t p = 0; p < p_.key_pieces; ++p) {
-      const ValueId exists = is_piece(p_.keys, a_.head_dim, p);
-      for (const uint32_t place : places[p]) {
-        const ValueId q = e_.emit(a_.query, e_.bound(env, a_.head_dim, place));
+    for (uint32_t p = 0; p < p_.key_chunks; ++p) {
+      const ValueId exists = is_chunk(p_.keys, a_.head_dim, p);
+      for (const uint32_t binding : bindings[p]) {
+        const ValueId q = e_.emit(a_.query, e_.bound(env, a_.head_dim, binding));
         queries_.back().push_back(exists == kNone ? q : b_.select(exists, q, b_.like(q, 0)));
       }
     }
   }
 }
 
-/// The words of 16 bytes; 0 where a place that was looked up is not there.
-std::vector<ValueId> DecodeAttention::load_piece(const Node* load, const Env& env) const {
+/// The words of 16 bytes; 0 where an index that was looked up is not there.
+std::vector<ValueId> DecodeAttention::load_chunk(const Node* load, const Env& env) const {
   ValueId at = e_.emit(load->src[0], env), gate = kNone;
   if (load->src.size() > 1) {
     gate = e_.emit(load->src[1], env);
     at = b_.select(gate, at, b_.index(0));
   }
-  const ValueId words = b_.words(static_cast<int>(load->imm), kPieceWords, at, is_aligned_);
+  const ValueId words = b_.words(static_cast<int>(load->imm), kChunkWords, at, is_aligned_);
   std::vector<ValueId> out;
-  for (uint32_t w = 0; w < kPieceWords; ++w) {
+  for (uint32_t w = 0; w < kChunkWords; ++w) {
     const ValueId word = b_.extract(words, w);
     out.push_back(gate == kNone ? word : b_.select(gate, word, b_.like_int(word, 0)));
   }
   return out;
 }
 
-/// Float32 of the numbers in a word.
-std::vector<ValueId> DecodeAttention::numbers_of(const Node* load, ValueId word) const {
+/// Float32 of the elements in a word.
+std::vector<ValueId> DecodeAttention::elements_of(const Node* load, ValueId word) const {
   if (load->dtype == DType::kF32) return {b_.bitcast(word, DType::kF32)};
-  const auto number = [&](ValueId bits) {
+  const auto element = [&](ValueId bits) {
     const ValueId half = b_.bitcast(b_.convert(bits, DType::kU16), load->dtype);
     return b_.cast(half, DType::kF32);
   };
-  const ValueId low = number(b_.bit_and(word, b_.like_int(word, 0xffff)));
-  const ValueId high = number(b_.shr(word, 16));
+  const ValueId low = element(b_.bit_and(word, b_.like_int(word, 0xffff)));
+  const ValueId high = element(b_.shr(word, 16));
   return {low, high};
 }
 
-/// Words of every piece that this lane has of one key or value.
+/// Words of every chunk that this lane has of one key or value.
 std::vector<std::vector<ValueId>> DecodeAttention::load_line(const Node* load, const Node* along,
-                                                             const std::vector<Index>& pieces,
+                                                             const std::vector<Index>& chunks,
                                                              const Env& key, BlockId block) {
-  const int64_t items = DecodeAttentionPlan::piece_items(load);
+  const int64_t items = DecodeAttentionPlan::chunk_items(load);
   std::vector<std::vector<ValueId>> out;
-  for (const Index& piece : pieces)
-    out.push_back(load_piece(load, e_.bound_at(key, along, Index(piece * items), block)));
+  for (const Index& chunk : chunks)
+    out.push_back(load_chunk(load, e_.bound_at(key, along, Index(chunk * items), block)));
   return out;
 }
 
@@ -169,23 +169,23 @@ ValueId DecodeAttention::over_team(ValueId value, BlockId block) {
   return value;
 }
 
-/// Powers of the query count from `*from` on, the larger of what they did and `most`; what is
-/// there fades by `*fading`.
-void DecodeAttention::fade_to(size_t row, ValueId most, ValueId* from, ValueId* fading,
-                              BlockId block) {
-  const ValueId before = b_.read(block, most_[row]), now = larger(b_, before, most);
+/// The query's row max becomes the larger of what it was and `candidate`: `*shift`, finite; what is
+/// there is rescaled by `*factor`.
+void DecodeAttention::rescale_to(size_t row, ValueId candidate, ValueId* shift, ValueId* factor,
+                                 BlockId block) {
+  const ValueId before = b_.read(block, row_max_[row]), now = larger(b_, before, candidate);
   // Nothing but -inf so far: distances from -inf would be NaN.
   const ValueId is_empty = b_.eq(now, b_.like(now, -HUGE_VAL));
-  *from = b_.select(is_empty, b_.like(now, 0), now);
-  *fading = b_.exp2_of_distance(b_.sub(before, *from), p_.scale);
-  b_.assign(block, most_[row], now);
+  *shift = b_.select(is_empty, b_.like(now, 0), now);
+  *factor = b_.exp2_of_distance(b_.sub(before, *shift), p_.scale);
+  b_.assign(block, row_max_[row], now);
 }
 
 /// Keys `first_key` + team, and `unroll` as far apart as there are teams.
 void DecodeAttention::attend(ValueId first_key, BlockId block) {
   const Index team = index(b_.item()) >> std::countr_zero(p_.team);
-  const std::vector<Index> key_pieces = pieces_of(p_.keys, a_.head_dim, p_.key_pieces),
-                           value_pieces = pieces_of(p_.values, a_.column, p_.value_pieces);
+  const std::vector<Index> key_chunks = chunks_of(p_.keys, a_.head_dim, p_.key_chunks),
+                           value_chunks = chunks_of(p_.values, a_.column, p_.value_chunks);
   struct Key {
     Env env;
     ValueId is_there = kNone;
@@ -196,48 +196,48 @@ void DecodeAttention::attend(ValueId first_key, BlockId block) {
     const Index at = index(first_key) + team + int64_t{u} * p_.teams();
     keys.push_back({e_.bound_at(env_, a_.key, at, block), b_.lt(at, keys_), {}, {}});
   }
-  for (Key& k : keys) k.key = load_line(p_.keys, a_.head_dim, key_pieces, k.env, block);
-  for (Key& k : keys) k.value = load_line(p_.values, a_.column, value_pieces, k.env, block);
+  for (Key& k : keys) k.key = load_line(p_.keys, a_.head_dim, key_chunks, k.env, block);
+  for (Key& k : keys) k.value = load_line(p_.values, a_.column, value_chunks, k.env, block);
   if (b_.target().hoists_loads) b_.pipe(block, PipeOp::kOrder);
-  std::vector<std::vector<ValueId>> scores(rows());
+  std::vector<std::vector<ValueId>> logits(rows());
   for (const Key& k : keys) {
     std::vector<ValueId> sums(rows(), kNone);
-    size_t place = 0;
-    for (const std::vector<ValueId>& piece : k.key)
-      for (const ValueId word : piece)
-        for (const ValueId number : numbers_of(p_.keys, word)) {
+    size_t i = 0;
+    for (const std::vector<ValueId>& chunk : k.key)
+      for (const ValueId word : chunk)
+        for (const ValueId element : elements_of(p_.keys, word)) {
           for (size_t r = 0; r < rows(); ++r) {
-            const ValueId q = queries_[r][place];
-            sums[r] = sums[r] == kNone ? b_.mul(q, number) : b_.mad(q, number, sums[r]);
+            const ValueId q = queries_[r][i];
+            sums[r] = sums[r] == kNone ? b_.mul(q, element) : b_.mad(q, element, sums[r]);
           }
-          ++place;
+          ++i;
         }
     for (size_t r = 0; r < rows(); ++r) {
       const Env env = a_.row ? e_.bound(k.env, a_.row, row_[r]) : k.env;
       e_.set_known(a_.product, env, over_team(sums[r], block));
-      const ValueId score = e_.emit(a_.score, env);
-      scores[r].push_back(b_.select(k.is_there, score, b_.like(score, -HUGE_VAL)));
+      const ValueId logit = e_.emit(a_.logit, env);
+      logits[r].push_back(b_.select(k.is_there, logit, b_.like(logit, -HUGE_VAL)));
     }
   }
   for (size_t r = 0; r < rows(); ++r) {
-    ValueId most = scores[r][0], from = kNone, fading = kNone;
-    for (size_t u = 1; u < keys.size(); ++u) most = larger(b_, most, scores[r][u]);
-    fade_to(r, most, &from, &fading, block);
-    ValueId total = b_.mul(b_.read(block, total_[r]), fading);
+    ValueId row_max = logits[r][0], shift = kNone, factor = kNone;
+    for (size_t u = 1; u < keys.size(); ++u) row_max = larger(b_, row_max, logits[r][u]);
+    rescale_to(r, row_max, &shift, &factor, block);
+    ValueId row_sum = b_.mul(b_.read(block, row_sum_[r]), factor);
     std::vector<ValueId> sums;
-    for (const uint32_t reg : results_[r]) sums.push_back(b_.mul(b_.read(block, reg), fading));
+    for (const uint32_t reg : results_[r]) sums.push_back(b_.mul(b_.read(block, reg), factor));
     for (size_t u = 0; u < keys.size(); ++u) {
-      const ValueId power = b_.exp2_of_distance(b_.sub(scores[r][u], from), p_.scale);
-      total = b_.add(total, power);
-      size_t place = 0;
-      for (const std::vector<ValueId>& piece : keys[u].value)
-        for (const ValueId word : piece)
-          for (const ValueId number : numbers_of(p_.values, word)) {
-            sums[place] = b_.mad(power, number, sums[place]);
-            ++place;
+      const ValueId numerator = b_.exp2_of_distance(b_.sub(logits[r][u], shift), p_.scale);
+      row_sum = b_.add(row_sum, numerator);
+      size_t i = 0;
+      for (const std::vector<ValueId>& chunk : keys[u].value)
+        for (const ValueId word : chunk)
+          for (const ValueId element : elements_of(p_.values, word)) {
+            sums[i] = b_.mad(numerator, element, sums[i]);
+            ++i;
           }
     }
-    b_.assign(block, total_[r], total);
+    b_.assign(block, row_sum_[r], row_sum);
     for (size_t i = 0; i < sums.size(); ++i) b_.assign(block, results_[r][i], sums[i]);
   }
 }
@@ -246,45 +246,45 @@ void DecodeAttention::attend(ValueId first_key, BlockId block) {
 void DecodeAttention::join_teams(BlockId block) {
   for (uint32_t with = p_.team; with < p_.sub_group; with *= 2)
     for (size_t r = 0; r < rows(); ++r) {
-      ValueId from = kNone, fading = kNone;
-      const ValueId other = b_.shuffle(block, b_.read(block, most_[r]), with);
-      fade_to(r, other, &from, &fading, block);
+      ValueId shift = kNone, factor = kNone;
+      const ValueId other = b_.shuffle(block, b_.read(block, row_max_[r]), with);
+      rescale_to(r, other, &shift, &factor, block);
       const auto join = [&](uint32_t reg) {
-        const ValueId own = b_.mul(b_.read(block, reg), fading);
+        const ValueId own = b_.mul(b_.read(block, reg), factor);
         b_.assign(block, reg, b_.add(own, b_.shuffle(block, own, with)));
       };
-      join(total_[r]);
+      join(row_sum_[r]);
       for (const uint32_t reg : results_[r]) join(reg);
     }
 }
 
-/// Sub-groups by way of shared memory: [sub-group][query][result], then maxima and sums.
+/// Sub-groups by way of shared memory: [sub-group][query][result], then row max and row sum.
 void DecodeAttention::store_results(BlockId block) {
   const auto groups = static_cast<int64_t>(p_.sub_groups());
-  const int64_t columns = p_.columns(), items = DecodeAttentionPlan::piece_items(p_.values);
+  const int64_t columns = p_.columns(), items = DecodeAttentionPlan::chunk_items(p_.values);
   const uint32_t sums =
       b_.add_local(DType::kF32, static_cast<uint64_t>(groups * p_.rows * columns));
-  const uint32_t most = b_.add_local(DType::kF32, static_cast<uint64_t>(groups * p_.rows));
-  const uint32_t total = b_.add_local(DType::kF32, static_cast<uint64_t>(groups * p_.rows));
+  const uint32_t row_max = b_.add_local(DType::kF32, static_cast<uint64_t>(groups * p_.rows));
+  const uint32_t row_sum = b_.add_local(DType::kF32, static_cast<uint64_t>(groups * p_.rows));
   const Index item = index(b_.item());
   const Index own = item >> std::countr_zero(p_.sub_group);
   const Index lane = item & int64_t{p_.sub_group - 1};
-  const std::vector<Index> pieces = pieces_of(p_.values, a_.column, p_.value_pieces);
+  const std::vector<Index> chunks = chunks_of(p_.values, a_.column, p_.value_chunks);
   e_.branch(b_.lt(lane, b_.index(p_.team)), block, [&](BlockId body) {
     for (size_t r = 0; r < rows(); ++r) {
       const Index row = own * p_.rows + static_cast<int64_t>(r);
       // All lanes have the same.
       e_.branch(b_.lt(lane, b_.index(1)), body, [&](BlockId first) {
-        b_.local_store(first, most, row, b_.read(first, most_[r]));
-        b_.local_store(first, total, row, b_.read(first, total_[r]));
+        b_.local_store(first, row_max, row, b_.read(first, row_max_[r]));
+        b_.local_store(first, row_sum, row, b_.read(first, row_sum_[r]));
       });
-      for (uint32_t p = 0; p < p_.value_pieces; ++p) {
-        const Index first = row * columns + pieces[p] * items;
-        for (int64_t i = 0; i < items; i += kPieceWords) {
+      for (uint32_t p = 0; p < p_.value_chunks; ++p) {
+        const Index first = row * columns + chunks[p] * items;
+        for (int64_t i = 0; i < items; i += kChunkWords) {
           std::vector<ValueId> four;
-          for (int64_t w = i; w < i + kPieceWords; ++w)
+          for (int64_t w = i; w < i + kChunkWords; ++w)
             four.push_back(b_.read(body, results_[r][static_cast<size_t>(int64_t{p} * items + w)]));
-          const ValueId exists = is_piece(p_.values, a_.column, p);
+          const ValueId exists = is_chunk(p_.values, a_.column, p);
           const auto store = [&](BlockId to) {
             b_.local_store_together(to, sums, Index(first + i), four);
           };
@@ -300,18 +300,19 @@ void DecodeAttention::store_results(BlockId block) {
   for (size_t r = 0; r < rows(); ++r) {
     std::vector<ValueId> maxima;
     for (int64_t s = 0; s < groups; ++s)
-      maxima.push_back(b_.local_load(block, most, b_.index(s * p_.rows + static_cast<int64_t>(r))));
+      maxima.push_back(
+          b_.local_load(block, row_max, b_.index(s * p_.rows + static_cast<int64_t>(r))));
     ValueId all = maxima[0];
     for (size_t s = 1; s < maxima.size(); ++s) all = larger(b_, all, maxima[s]);
     const ValueId is_empty = b_.eq(all, b_.like(all, -HUGE_VAL));
-    const ValueId from = b_.select(is_empty, b_.like(all, 0), all);
+    const ValueId shift = b_.select(is_empty, b_.like(all, 0), all);
     std::vector<ValueId> weights;
     ValueId sum = kNone;
     for (int64_t s = 0; s < groups; ++s) {
-      const ValueId distance = b_.sub(maxima[static_cast<size_t>(s)], from);
+      const ValueId distance = b_.sub(maxima[static_cast<size_t>(s)], shift);
       weights.push_back(b_.exp2_of_distance(distance, p_.scale));
       const ValueId part =
-          b_.local_load(block, total, b_.index(s * p_.rows + static_cast<int64_t>(r)));
+          b_.local_load(block, row_sum, b_.index(s * p_.rows + static_cast<int64_t>(r)));
       const ValueId weighted = b_.mul(part, weights.back());
       sum = sum == kNone ? weighted : b_.add(sum, weighted);
     }
@@ -319,17 +320,17 @@ void DecodeAttention::store_results(BlockId block) {
     for (int64_t c = 0; c < columns; c += p_.block) {
       const Index column = item + c;
       const auto store = [&](BlockId body) {
-        ValueId mixed = kNone;
+        ValueId pv = kNone;
         for (int64_t s = 0; s < groups; ++s) {
           const Index at = column + (s * p_.rows + static_cast<int64_t>(r)) * columns;
           const ValueId part =
               b_.mul(b_.local_load(body, sums, at), weights[static_cast<size_t>(s)]);
-          mixed = mixed == kNone ? part : b_.add(mixed, part);
+          pv = pv == kNone ? part : b_.add(pv, part);
         }
         const Env at = e_.bound_at(env, a_.column, column, body);
-        e_.set_known(a_.most, at, all);
-        e_.set_known(a_.total, at, sum);
-        e_.set_known(a_.mix, at, mixed);
+        e_.set_known(a_.row_max, at, all);
+        e_.set_known(a_.row_sum, at, sum);
+        e_.set_known(a_.pv, at, pv);
         e_.emit_stores(body, {at}, e_.kernel().stores);
       };
       if (c + p_.block <= columns) {
@@ -364,7 +365,7 @@ void DecodeAttention::run_keys(BlockId block) {
 void DecodeAttention::run() {
   const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
   const BlockId body = groups.body;
-  place(groups.index, body);
+  bind_group(groups.index, body);
   read_queries(body);
   const Type type{DType::kF32, 1};
   const auto clear = [&](double start) {
@@ -372,12 +373,12 @@ void DecodeAttention::run() {
     b_.assign(body, reg, b_.constant_f(type, start));
     return reg;
   };
-  const auto numbers = p_.value_pieces * DecodeAttentionPlan::piece_items(p_.values);
+  const auto elements = p_.value_chunks * DecodeAttentionPlan::chunk_items(p_.values);
   for (size_t r = 0; r < rows(); ++r) {
-    most_.push_back(clear(-HUGE_VAL));
-    total_.push_back(clear(0));
+    row_max_.push_back(clear(-HUGE_VAL));
+    row_sum_.push_back(clear(0));
     results_.emplace_back();
-    for (int64_t i = 0; i < numbers; ++i) results_.back().push_back(clear(0));
+    for (int64_t i = 0; i < elements; ++i) results_.back().push_back(clear(0));
   }
   run_keys(body);
   join_teams(body);

@@ -26,7 +26,7 @@ bool is_uneven(const Node* extent, int64_t step) {
 }  // namespace
 
 /// Loops over heads, the group's queries and the keys they see.
-void GroupAttention::place_block(ValueId row_block, ValueId head, BlockId block) {
+void GroupAttention::bind_queries(ValueId row_block, ValueId head, BlockId block) {
   g_.env = e_.unbound();
   ValueId rest = head;
   for (size_t i = a_.batch.size(); i-- > 0;) {
@@ -37,7 +37,7 @@ void GroupAttention::place_block(ValueId row_block, ValueId head, BlockId block)
   g_.row_extent = e_.emit(a_.row->src[0], g_.env);
   g_.all_keys = e_.emit(a_.key->src[0], g_.env);
   // Later queries see more keys: groups that take longer start first.
-  if (a_.hidden_from) {
+  if (a_.causal_bound) {
     const Index most = index(g_.row_extent) + (p_.rows() - 1);
     const Index blocks = index(e_.divide_index(Op::kDiv, most, b_.index(p_.rows()), true));
     const Index longest = blocks + -1 - index(row_block);
@@ -55,11 +55,11 @@ void GroupAttention::place_block(ValueId row_block, ValueId head, BlockId block)
 
 void GroupAttention::find_visible_keys(BlockId block) {
   g_.visible_keys = g_.all_keys;
-  if (!a_.hidden_from) return;
+  if (!a_.causal_bound) return;
   const Index last = min(index(g_.first_row) + p_.rows(), index(g_.row_extent)) + -1;
-  const ValueId hidden =
-      e_.emit(a_.hidden_from, e_.bound(g_.env, a_.row, e_.make_bindings(last, block, 0, 1, 0)));
-  g_.visible_keys = e_.min_index(g_.all_keys, hidden);
+  const ValueId bound =
+      e_.emit(a_.causal_bound, e_.bound(g_.env, a_.row, e_.make_bindings(last, block, 0, 1, 0)));
+  g_.visible_keys = e_.min_index(g_.all_keys, bound);
 }
 
 void GroupAttention::open_groups(
@@ -72,18 +72,55 @@ void GroupAttention::open_groups(
   b_.close_groups(first, 0, kNone);
 }
 
-void FlashAttention::place(ValueId row_block, ValueId head, BlockId block) {
-  place_block(row_block, head, block);
+/// Blocks of keys that are all there and that all queries of the group see need no comparisons.
+void GroupAttention::finish_logits(
+    ValueId first_key, BlockId block,
+    const std::function<void(const Node* logit, bool has_tail, BlockId block)>& write) {
+  const bool has_tail = is_uneven(a_.key->src[0], p_.key_block);
+  if (!has_tail && !a_.causal_bound) return write(a_.logit, false, block);
+  ValueId end = g_.all_keys;
+  if (a_.unmasked_logit) {
+    // What the first query sees, all see.
+    const uint32_t first = e_.make_bindings(g_.first_row, b_.block_of(g_.first_row), 0, 1, 0);
+    end = e_.min_index(end, e_.emit(a_.causal_bound, e_.bound(g_.env, a_.row, first)));
+  }
+  const Index last = index(first_key) + (p_.key_block - 1);
+  const ValueId is_inside = b_.lt(last, end);
+  const ValueId is_edge = e_.negated(is_inside);
+  const Node* unmasked = a_.unmasked_logit ? a_.unmasked_logit : a_.logit;
+  if (unmasked != a_.product) {
+    const BlockId inside = b_.open_block(block);
+    write(unmasked, false, inside);
+    b_.close_if(inside, is_inside);
+  }
+  const BlockId edge = b_.open_block(block);
+  write(a_.logit, has_tail, edge);
+  b_.close_if(edge, is_edge);
+}
+
+void GroupAttention::write_logits(const Node* logit, std::span<const Logit> logits,
+                                  const Instances& instances, BlockId block) {
+  e_.set_instances(&instances);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    ValueId v = e_.emit(logit, instances[i]);
+    if (logits[i].gate != kNone) v = b_.select(logits[i].gate, v, b_.like(v, -HUGE_VAL));
+    b_.assign(block, logits[i].reg, v);
+  }
+  e_.set_instances(nullptr);
+}
+
+void FlashAttention::bind_group(ValueId row_block, ValueId head, BlockId block) {
+  bind_queries(row_block, head, block);
   const Index item = index(b_.item());
   const Index lane = item & (p_.sub_group - 1);
-  s_.part = Index(item & (p_.score_info.parts - 1));
+  s_.part = Index(item & (p_.logit_info.parts - 1));
   g_.own_lines = Index((item >> std::countr_zero(p_.sub_group)) * Plan::kRows);
-  const Index line = lane >> std::countr_zero(p_.score_info.parts);
+  const Index line = lane >> std::countr_zero(p_.logit_info.parts);
   const Index own = index(g_.first_row) + index(g_.own_lines) + line;
   // Where something is loaded for queries that are not there, the last one stands for them.
   const bool has_tail = is_uneven(a_.row->src[0], p_.rows());
   for (size_t r = 0; r < s_.rows.size(); ++r) {
-    const Index row = own + static_cast<int64_t>(r) * p_.score_info.slot;
+    const Index row = own + static_cast<int64_t>(r) * p_.logit_info.slot;
     s_.rows[r] = Offsets(e_, row, block, has_tail ? g_.row_extent : kNone, true).at(0);
   }
   find_visible_keys(block);
@@ -97,13 +134,13 @@ void FlashAttention::clear_sums(BlockId block) {
     return reg;
   };
   const auto tiles = [&](int64_t columns, uint32_t sums, std::vector<uint32_t>* out) {
-    for (int64_t c = 0; c < columns; c += p_.score_info.slot)
+    for (int64_t c = 0; c < columns; c += p_.logit_info.slot)
       out->push_back(clear_registers(b_, block, type, sums).front());
   };
-  tiles(p_.key_block, p_.score_info.sums, &s_.scores);
+  tiles(p_.key_block, p_.logit_info.sums, &s_.logits);
   tiles(p_.parts.column->src[0]->imm, p_.value_info.sums, &s_.results);
-  for (uint32_t& reg : s_.from) reg = add(-HUGE_VAL);
-  for (uint32_t& reg : s_.totals) reg = add(0);
+  for (uint32_t& reg : s_.row_max) reg = add(-HUGE_VAL);
+  for (uint32_t& reg : s_.row_sums) reg = add(0);
 }
 
 // --- copies -------------------------------------------------------------------------------------
@@ -147,8 +184,8 @@ void FlashAttention::copy_tiles(std::span<const Copy> tiles, BlockId block) {
 SlotWords FlashAttention::fragment(const LineFragments& f, ValueId start, int64_t row, int64_t step,
                                    BlockId block) const {
   const auto [byte, offset] = stage_->fragment_byte(f, row, step);
-  const Index place = index(start) + offset + index(byte);
-  return stage_->load_fragment(f, place, block);
+  const Index at = index(start) + offset + index(byte);
+  return stage_->load_fragment(f, at, block);
 }
 
 /// Queries come to where the second stage will be and from there into registers, or stay behind the
@@ -194,20 +231,23 @@ void FlashAttention::run_keys(BlockId block) {
   b_.close_if(ahead, b_.lt(next, g_.visible_keys));
   if (has_async()) b_.pipe(loop.body, PipeOp::kCommitCopies);
   multiply_keys(stage, loop.body);
-  finish_scores(loop.index, loop.body);
+  finish_logits(loop.index, loop.body, [&](const Node* logit, bool has_tail, BlockId inside) {
+    write_block(logit, loop.index, has_tail, inside);
+  });
   add_values(Index(stage + p_.keys_bytes()), loop.body);
   b_.close_loop(loop, b_.index(0), g_.visible_keys, p_.key_block);
 }
 
 void FlashAttention::store_results(BlockId block) {
-  Epilogue out(e_, a_.mix);
+  Epilogue out(e_, a_.pv);
   const Index first = index(s_.part) * kPair;
   for (uint32_t r = 0; r < s_.rows.size(); ++r) {
     // The sum of what the four work-items of a row have.
-    ValueId total = b_.read(block, s_.totals[r]);
-    for (const uint32_t with : {1U, 2U}) total = b_.add(total, b_.shuffle(block, total, with));
+    ValueId row_sum = b_.read(block, s_.row_sums[r]);
+    for (const uint32_t with : {1U, 2U})
+      row_sum = b_.add(row_sum, b_.shuffle(block, row_sum, with));
     const Env row = e_.bound(g_.env, a_.row, s_.rows[r].binding);
-    e_.set_known(a_.total, row, total);
+    e_.set_known(a_.row_sum, row, row_sum);
     Offsets columns(e_, first, block);
     for (size_t n = 0; n < s_.results.size(); ++n)
       for (uint32_t e = 0; e < kPair; ++e) {
@@ -229,7 +269,7 @@ void FlashAttention::run() {
 }
 
 void FlashAttention::run(ValueId row_block, ValueId head, BlockId body) {
-  place(row_block, head, body);
+  bind_group(row_block, head, body);
   s_.is_aligned = b_.is_aligned(e_.kernel().stores[0].param);
   for (const Node* load : {p_.query, p_.keys, p_.values}) {
     const ValueId one = b_.is_aligned(static_cast<int>(load->imm));

@@ -17,7 +17,7 @@ namespace bm::compiler {
 /// What groups of a GroupAttentionPlan have in common, whatever their instructions are.
 class GroupAttention {
  protected:
-  struct Place {
+  struct Group {
     Env env;                                         // loops over heads
     ValueId first_row = kNone, row_extent = kNone;   // queries
     ValueId all_keys = kNone, visible_keys = kNone;  // of any query, of this group's
@@ -27,15 +27,27 @@ class GroupAttention {
       : e_(e), b_(e.builder()), p_(*e.schedule().group_attention()), a_(p_.parts) {}
 
   Index index(ValueId v) const { return {b_, v}; }
-  void place_block(ValueId row_block, ValueId head, BlockId block);
+  void bind_queries(ValueId row_block, ValueId head, BlockId block);
   void find_visible_keys(BlockId block);
   void open_groups(const std::function<void(ValueId row_block, ValueId head, BlockId body)>& run);
+  /// Products of the block of keys from `first_key` on become logits: `write` makes them of `logit`
+  /// inside `block`, and -inf of keys that may not be there (`has_tail`).
+  void finish_logits(
+      ValueId first_key, BlockId block,
+      const std::function<void(const Node* logit, bool has_tail, BlockId block)>& write);
+  /// A product, which becomes a logit in the same register; -inf where `gate` is false.
+  struct Logit {
+    uint32_t reg = 0;
+    ValueId gate = kNone;
+  };
+  void write_logits(const Node* logit, std::span<const Logit> logits, const Instances& instances,
+                    BlockId block);
 
   Emitter& e_;
   Builder& b_;
   const GroupAttentionPlan& p_;
   const AttentionParts& a_;
-  Place g_;
+  Group g_;
 };
 
 /// What a group and each work-item of it do; see GroupAttentionPlan. Results of an instruction lie
@@ -49,26 +61,27 @@ class FlashAttention : GroupAttention {
  private:
   /// A tile and where it goes in shared memory.
   using Copy = std::pair<LineTile, ValueId>;
-  /// Scores of a block of keys in rows g and g + 8, and what their powers count from.
-  struct Powers {
-    std::array<std::vector<ValueId>, 2> scores;  // in the order of keys
-    std::array<ValueId, 2> from = {};
+  /// Logits of a block of keys in rows g and g + 8, and the row max that they are shifted by.
+  struct RowLogits {
+    std::array<std::vector<ValueId>, 2> logits;  // in the order of keys
+    std::array<ValueId, 2> shift = {};
   };
   struct State {
     ValueId part = kNone;                        // t
     ValueId is_aligned = kNone, is_not = kNone;  // params start at multiples of 16 bytes
-    std::array<Offsets::Place, 2> rows = {};     // the queries g and g + 8
+    std::array<Offsets::Position, 2> rows = {};  // the queries g and g + 8
     std::vector<SlotWords> queries;              // by 16 steps of K
     // First of four registers for 8 keys, for 8 elements of the results.
-    std::vector<uint32_t> scores, results;
-    std::array<uint32_t, 2> from = {}, totals = {};  // registers, by row; totals of this work-item
+    std::vector<uint32_t> logits, results;
+    std::array<uint32_t, 2> row_max = {},
+                            row_sums = {};  // registers, by row; row sums of this work-item
   };
 
   bool has_async() const { return b_.target().pipe.has_async_copies; }
   int64_t query_start() const { return p_.stages * p_.stage_bytes(); }
   // lower_mma.cpp
   void run(ValueId row_block, ValueId head, BlockId body);
-  void place(ValueId row_block, ValueId head, BlockId block);
+  void bind_group(ValueId row_block, ValueId head, BlockId block);
   void clear_sums(BlockId block);
   LineTile tile(const Node* load, const Node* line, const Node* inner, ValueId first,
                 ValueId extent, int64_t step, BlockId block) const;
@@ -82,14 +95,14 @@ class FlashAttention : GroupAttention {
   void store_results(BlockId block);
   // lower_mma_softmax.cpp
   void multiply_keys(ValueId stage, BlockId block);
-  ValueId power(ValueId distance);
+  ValueId exp2_of(ValueId distance);
   void multiply_warpgroup(const MatrixInfo& info, std::span<const uint32_t> sums,
                           std::span<const SlotWords> left, ValueId start, bool is_k_major,
                           BlockId block);
-  void finish_scores(ValueId first_key, BlockId block);
-  void write_scores(const Node* score, ValueId first_key, bool has_tail, BlockId block);
-  Powers take_maxima(BlockId block);
-  void fade(const std::array<ValueId, 2>& before, const std::array<ValueId, 2>& now, BlockId block);
+  void write_block(const Node* logit, ValueId first_key, bool has_tail, BlockId block);
+  RowLogits update_row_max(BlockId block);
+  void rescale(const std::array<ValueId, 2>& before, const std::array<ValueId, 2>& now,
+               BlockId block);
   void add_values(ValueId stage, BlockId block);
 
   State s_;

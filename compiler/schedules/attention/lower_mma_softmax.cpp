@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kStep = 16;
 constexpr uint32_t kPair = 2;
-/// Largest power of two that a score may be above what powers count from: far from float16's end.
+/// Exponent up to which a logit may be above the row max that numerators are shifted by: far from
+/// float16's end.
 constexpr double kRoom = 8;
 
 /// Pairwise, so that few of them wait for each other.
@@ -30,9 +31,9 @@ ValueId all_of(std::vector<ValueId> values, F&& join) {
 
 }  // namespace
 
-/// 2^(distance · scale). Beside products that go on by themselves, powers of the polynomial would
+/// 2^(distance · scale). Beside MMA that go on by themselves, the polynomial would
 /// take most of the time; both are nearer than what is left of them in 16 bits.
-ValueId FlashAttention::power(ValueId distance) {
+ValueId FlashAttention::exp2_of(ValueId distance) {
   if (!p_.has_warpgroups || !b_.target().has_exp2) return b_.exp2_of_distance(distance, p_.scale);
   return b_.fast_exp2(b_.mul(distance, b_.like(distance, p_.scale)));
 }
@@ -48,13 +49,13 @@ void FlashAttention::multiply_warpgroup(const MatrixInfo& info, std::span<const 
   b_.wait_wgmma(block, sums[0], count);
 }
 
-/// Scores = queries · keys of the block in local memory from byte `stage` on.
+/// Logits = queries · keys of the block in shared memory from byte `stage` on.
 void FlashAttention::multiply_keys(ValueId stage, BlockId block) {
   if (p_.has_warpgroups)
-    return multiply_warpgroup(p_.score_info, s_.scores, s_.queries, stage, true, block);
-  const Type type{p_.score_info.sum, 1};
-  for (const uint32_t first : s_.scores)
-    for (uint32_t i = 0; i < p_.score_info.sums; ++i)
+    return multiply_warpgroup(p_.logit_info, s_.logits, s_.queries, stage, true, block);
+  const Type type{p_.logit_info.sum, 1};
+  for (const uint32_t first : s_.logits)
+    for (uint32_t i = 0; i < p_.logit_info.sums; ++i)
       b_.assign(block, first + i, b_.constant(type, 0));
   const LineFragments f{.is_k_major = true, .lines = p_.key_block};
   const auto steps = static_cast<size_t>(a_.head_dim->src[0]->imm / kStep);
@@ -63,107 +64,73 @@ void FlashAttention::multiply_keys(ValueId stage, BlockId block) {
         p_.keeps_queries()
             ? s_.queries[step]
             : query_fragment(b_.index(query_start()), static_cast<int64_t>(step), block);
-    for (size_t n = 0; n < s_.scores.size(); n += 2) {
+    for (size_t n = 0; n < s_.logits.size(); n += 2) {
       const SlotWords keys = fragment(f, stage, static_cast<int64_t>(n / 2) * LineFragments::kRows,
                                       static_cast<int64_t>(step), block);
-      contract_mma(b_, block, p_.score_info, std::span(s_.scores).subspan(n, 2), queries, keys);
+      contract_mma(b_, block, p_.logit_info, std::span(s_.logits).subspan(n, 2), queries, keys);
     }
   }
 }
 
-/// Products become scores. Blocks of keys that are all there and that all queries of the group see
-/// need no comparisons.
-void FlashAttention::finish_scores(ValueId first_key, BlockId block) {
-  const Node* extent = a_.key->src[0];
-  const bool has_tail = !extent->is_const() || extent->imm % p_.key_block != 0;
-  if (!has_tail && !a_.hidden_from) return write_scores(a_.score, first_key, false, block);
-  ValueId end = g_.all_keys;
-  if (a_.seen_score) {
-    // What the first query sees, all see.
-    const uint32_t first = e_.make_bindings(g_.first_row, b_.block_of(g_.first_row), 0, 1, 0);
-    end = e_.min_index(end, e_.emit(a_.hidden_from, e_.bound(g_.env, a_.row, first)));
-  }
-  const Index last = index(first_key) + (p_.key_block - 1);
-  const ValueId is_inside = b_.lt(last, end);
-  const ValueId is_edge = b_.raw(Op::kNot, DType::kBool, {is_inside});
-  const Node* seen = a_.seen_score ? a_.seen_score : a_.score;
-  if (seen != a_.product) {
-    const BlockId inside = b_.open_block(block);
-    write_scores(seen, first_key, false, inside);
-    b_.close_if(inside, is_inside);
-  }
-  const BlockId edge = b_.open_block(block);
-  write_scores(a_.score, first_key, has_tail, edge);
-  b_.close_if(edge, is_edge);
-}
-
 /// `has_tail`: keys may not be there; then what is read for them is read for the last one.
-void FlashAttention::write_scores(const Node* score, ValueId first_key, bool has_tail,
-                                  BlockId block) {
-  if (score == a_.product && !has_tail) return;
+void FlashAttention::write_block(const Node* logit, ValueId first_key, bool has_tail,
+                                 BlockId block) {
+  if (logit == a_.product && !has_tail) return;
   const Confined confined(e_, block);
   const Index base = index(first_key) + index(s_.part) * kPair;
-  struct Score {
-    uint32_t reg = 0;
-    ValueId gate = kNone;
-  };
-  std::vector<Score> scores;
+  std::vector<Logit> logits;
   Instances instances;
   Offsets keys(e_, base, block, has_tail ? g_.all_keys : kNone, p_.has_loads);
-  for (size_t n = 0; n < s_.scores.size(); ++n)
+  for (size_t n = 0; n < s_.logits.size(); ++n)
     for (uint32_t e = 0; e < kPair; ++e) {
-      const Offsets::Place key = keys.at(static_cast<int64_t>(n * p_.score_info.slot + e));
+      const Offsets::Position key = keys.at(static_cast<int64_t>(n * p_.logit_info.slot + e));
       for (uint32_t r = 0; r < s_.rows.size(); ++r) {
-        const uint32_t reg = s_.scores[n] + r * kPair + e;
-        scores.push_back({reg, key.exists});
+        const uint32_t reg = s_.logits[n] + r * kPair + e;
+        logits.push_back({reg, key.exists});
         const Env row = e_.bound(g_.env, a_.row, s_.rows[r].binding);
         instances.push_back(e_.bound(row, a_.key, key.binding));
         e_.set_known(a_.product, instances.back(), b_.read(block, reg));
       }
     }
-  e_.set_instances(&instances);
-  for (size_t i = 0; i < scores.size(); ++i) {
-    ValueId v = e_.emit(score, instances[i]);
-    if (scores[i].gate != kNone) v = b_.select(scores[i].gate, v, b_.like(v, -HUGE_VAL));
-    b_.assign(block, scores[i].reg, v);
-  }
-  e_.set_instances(nullptr);
+  write_logits(logit, logits, instances, block);
 }
 
-/// What powers count from: the largest score that was met, until one is so far above it that its
-/// power would not fit the type of the values. Then sums so far fade.
-FlashAttention::Powers FlashAttention::take_maxima(BlockId block) {
-  // Where one is NaN, so are its power and the row.
+/// The row max that numerators are shifted by: the largest logit that was met, until one is so far
+/// above it that its numerator would not fit the type of the values. Then accumulators are
+/// rescaled.
+FlashAttention::RowLogits FlashAttention::update_row_max(BlockId block) {
+  // Where one is NaN, so are its numerator and the row.
   const auto larger = [&](ValueId a, ValueId b) {
     return b_.reduce_step(ir::ReduceOp::kMax, a, b);
   };
-  Powers out;
+  RowLogits out;
   std::array<ValueId, 2> before = {}, now = {};
   ValueId is_any = kNone;
   for (size_t r = 0; r < before.size(); ++r) {
-    for (const uint32_t first : s_.scores)
+    for (const uint32_t first : s_.logits)
       for (uint32_t e = 0; e < kPair; ++e)
-        out.scores[r].push_back(b_.read(block, static_cast<uint32_t>(first + r * kPair + e)));
-    ValueId most = all_of(out.scores[r], larger);
-    for (const uint32_t with : {1U, 2U}) most = larger(most, b_.shuffle(block, most, with));
-    before[r] = b_.read(block, s_.from[r]);
-    const ValueId room = b_.like(most, kRoom / p_.scale);
-    const ValueId is_far = b_.lt(b_.add(before[r], room), most);
-    now[r] = b_.select(is_far, most, before[r]);
+        out.logits[r].push_back(b_.read(block, static_cast<uint32_t>(first + r * kPair + e)));
+    ValueId largest = all_of(out.logits[r], larger);
+    for (const uint32_t with : {1U, 2U})
+      largest = larger(largest, b_.shuffle(block, largest, with));
+    before[r] = b_.read(block, s_.row_max[r]);
+    const ValueId room = b_.like(largest, kRoom / p_.scale);
+    const ValueId is_far = b_.lt(b_.add(before[r], room), largest);
+    now[r] = b_.select(is_far, largest, before[r]);
     is_any = is_any == kNone ? is_far : b_.bit_or(is_any, is_far);
     // Nothing but -inf so far: distances from -inf would be NaN.
     const ValueId is_empty = b_.eq(now[r], b_.like(now[r], -HUGE_VAL));
-    out.from[r] = b_.select(is_empty, b_.like(now[r], 0), now[r]);
+    out.shift[r] = b_.select(is_empty, b_.like(now[r], 0), now[r]);
   }
   const BlockId inside = b_.open_block(block);
-  fade(before, now, inside);
+  rescale(before, now, inside);
   b_.close_if(inside, is_any);
   return out;
 }
 
-/// Sums, which count from `before`, count from `now`; at least one of these is above -inf.
-void FlashAttention::fade(const std::array<ValueId, 2>& before, const std::array<ValueId, 2>& now,
-                          BlockId block) {
+/// Accumulators, which were shifted by `before`, are by `now`; at least one of these is above -inf.
+void FlashAttention::rescale(const std::array<ValueId, 2>& before,
+                             const std::array<ValueId, 2>& now, BlockId block) {
   // Otherwise all of it would be done where nothing changes as well.
   const BlockId floor = b_.set_floor(block);
   const auto shrink = [&](uint32_t reg, ValueId by) {
@@ -172,33 +139,33 @@ void FlashAttention::fade(const std::array<ValueId, 2>& before, const std::array
   for (size_t r = 0; r < now.size(); ++r) {
     const ValueId is_empty = b_.eq(now[r], b_.like(now[r], -HUGE_VAL));
     const ValueId from = b_.select(is_empty, b_.like(now[r], 0), now[r]);
-    const ValueId by = power(b_.sub(before[r], from));
+    const ValueId by = exp2_of(b_.sub(before[r], from));
     for (const uint32_t first : s_.results)
       for (uint32_t e = 0; e < kPair; ++e) shrink(static_cast<uint32_t>(first + r * kPair + e), by);
-    shrink(s_.totals[r], by);
-    b_.assign(block, s_.from[r], now[r]);
+    shrink(s_.row_sums[r], by);
+    b_.assign(block, s_.row_max[r], now[r]);
   }
   b_.set_floor(floor);
 }
 
-/// Adds the values of these keys, which lie in local memory from byte `stage` on.
+/// Adds the values of these keys, which lie in shared memory from byte `stage` on.
 void FlashAttention::add_values(ValueId stage, BlockId block) {
-  const Powers powers = take_maxima(block);
+  const RowLogits rows = update_row_max(block);
   const LineFragments f{.lines = p_.key_block};
-  std::array<ValueId, 2> totals = {kNone, kNone};
+  std::array<ValueId, 2> row_sums = {kNone, kNone};
   std::vector<SlotWords> all;
   for (int64_t step = 0; step * kStep < p_.key_block; ++step) {
-    SlotWords shares(totals.size());
+    SlotWords shares(row_sums.size());
     for (size_t half = 0; half < 2; ++half)
-      for (size_t r = 0; r < totals.size(); ++r) {
+      for (size_t r = 0; r < row_sums.size(); ++r) {
         std::array<ValueId, kPair> pair = {};
         for (size_t e = 0; e < kPair; ++e) {
           const size_t key = (2 * static_cast<size_t>(step) + half) * kPair + e;
-          const ValueId distance = b_.sub(powers.scores[r][key], powers.from[r]);
-          pair[e] = power(distance);
+          const ValueId distance = b_.sub(rows.logits[r][key], rows.shift[r]);
+          pair[e] = exp2_of(distance);
         }
         const ValueId both = b_.add(pair[0], pair[1]);
-        totals[r] = totals[r] == kNone ? both : b_.add(totals[r], both);
+        row_sums[r] = row_sums[r] == kNone ? both : b_.add(row_sums[r], both);
         shares[r].push_back(b_.pack_half2(pair[0], pair[1], p_.value_info.in));
       }
     all.push_back(shares);
@@ -209,9 +176,9 @@ void FlashAttention::add_values(ValueId stage, BlockId block) {
     }
   }
   if (p_.has_warpgroups) multiply_warpgroup(p_.value_info, s_.results, all, stage, false, block);
-  for (size_t r = 0; r < totals.size(); ++r) {
-    const ValueId before = b_.read(block, s_.totals[r]);
-    b_.assign(block, s_.totals[r], b_.add(before, totals[r]));
+  for (size_t r = 0; r < row_sums.size(); ++r) {
+    const ValueId before = b_.read(block, s_.row_sums[r]);
+    b_.assign(block, s_.row_sums[r], b_.add(before, row_sums[r]));
   }
 }
 

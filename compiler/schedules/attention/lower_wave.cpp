@@ -1,12 +1,12 @@
 // FlashAttention (tiled attention) by WMMA and MFMA: keys · queries, online softmax, values ·
 // weights. Results of these instructions lie along columns: with queries as columns a work-item has
-// scores and results of one query, and scores are where the second product wants them.
+// logits and results of one query, and logits are where the second product wants them.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <utility>
 
-#include "compiler/lowering/piece_stage.h"
+#include "compiler/lowering/chunk_stage.h"
 #include "compiler/schedules/attention/lower_mma.h"
 
 namespace bm::compiler {
@@ -15,28 +15,27 @@ namespace {
 using Plan = GroupAttentionPlan;
 
 /// Queries, keys or elements of a result of one instruction, and elements of 16 bytes.
-constexpr int64_t kTile = 16, kPieceItems = 8;
-/// Numbers of a line of keys; lines of values hold as many keys.
+constexpr int64_t kTile = 16, kChunkItems = 8;
+/// Elements of a line of keys; lines of values hold as many keys.
 constexpr int64_t kLineItems = Plan::kWaveLine / 2;
-/// Largest power of two that a score may be above what powers count from: far from float16's end.
+/// Exponent up to which a logit may be above the row max that numerators are shifted by: far from
+/// float16's end.
 constexpr double kWaveRoom = 8;
-
-int bits_of_power(int64_t power) { return std::countr_zero(static_cast<uint64_t>(power)); }
 
 class WaveAttention : GroupAttention {
  public:
-  explicit WaveAttention(Emitter& e) : GroupAttention(e), info_(p_.score_info) {}
+  explicit WaveAttention(Emitter& e) : GroupAttention(e), info_(p_.logit_info) {}
   void run();
 
  private:
   /// 16 bytes or fewer on their way to shared memory.
   struct Words {
-    ValueId place = kNone;
+    ValueId at = kNone;
     std::vector<ValueId> words;
   };
 
   void run(ValueId row_block, ValueId head, BlockId body);
-  void place(ValueId row_block, ValueId head, BlockId block);
+  void bind_group(ValueId row_block, ValueId head, BlockId block);
   int64_t head_dim() const { return a_.head_dim->src[0]->imm; }
   int64_t columns() const { return a_.column->src[0]->imm; }
   /// Of lanes that hold results of one query.
@@ -44,51 +43,50 @@ class WaveAttention : GroupAttention {
   int64_t key_of(size_t tile, uint32_t sum) const;
   std::vector<ValueId> load_words(const Node* load, const Env& env, ValueId exists) const;
   Env key_env(ValueId first_key, const Index& own, int64_t offset, ValueId* exists, BlockId block);
-  std::pair<Index, Index> line_and_piece(ValueId number, int64_t lines);
+  std::pair<Index, Index> line_and_chunk(ValueId number, int64_t lines);
   void gather_keys(ValueId first_key, std::vector<Words>* out, BlockId block);
   void gather_values(ValueId first_key, std::vector<Words>* out, BlockId block);
   std::vector<Words> gather(ValueId first_key, BlockId block);
   void keep(const std::vector<Words>& tiles, const Index& start, BlockId block);
   int64_t query_start() const { return p_.stages * p_.stage_bytes() / 4; }  ///< word
   void keep_queries(BlockId block);
-  std::vector<ValueId> query_words(int64_t chunk, BlockId block);
+  std::vector<ValueId> query_words(int64_t k_step, BlockId block);
   void run_keys(BlockId block);
   void attend(ValueId first_key, const Index& start, BlockId block);
   void multiply_keys(const Index& start, BlockId block);
-  void finish_scores(ValueId first_key, BlockId block);
-  void write_scores(const Node* score, ValueId first_key, bool has_tail, BlockId block);
+  void write_block(const Node* logit, ValueId first_key, bool has_tail, BlockId block);
   ValueId across(BlockId block, ValueId value, ValueId (*join)(Builder&, ValueId, ValueId));
-  void take_maximum(BlockId block);
-  void fade(ValueId before, ValueId now, BlockId block);
+  void update_row_max(BlockId block);
+  void rescale(ValueId before, ValueId now, BlockId block);
   ValueId word_of(ValueId low, ValueId high) const;
   std::vector<ValueId> weights(BlockId block);
   void add_values(const Index& start, BlockId block);
   void store_results(BlockId block);
 
   const MatrixInfo& info_;
-  std::optional<PieceStage> stage_;
-  std::optional<PieceStage::Fragments> key_lines_, value_lines_, query_lines_;
-  ValueId lane_place_ = kNone, share_ = kNone;  // g; which of the lanes of a query
-  Offsets::Place row_ = {};                     // the query
+  std::optional<ChunkStage> stage_;
+  std::optional<ChunkStage::Fragments> key_lines_, value_lines_, query_lines_;
+  ValueId lane_group_ = kNone, share_ = kNone;  // g; which of the lanes of a query
+  Offsets::Position row_ = {};                  // the query
   std::vector<ValueId> queries_;                // words
-  std::vector<uint32_t> scores_, results_;      // first registers, by tile
-  uint32_t from_ = 0, total_ = 0;               // registers
-  ValueId counted_from_ = kNone;                // what powers of this block count from
+  std::vector<uint32_t> logits_, results_;      // first registers, by tile
+  uint32_t row_max_ = 0, row_sum_ = 0;          // registers
+  ValueId shift_ = kNone;  // row max that numerators of this block are shifted by
 };
 
-/// Key of a block whose score is sum `sum` of a tile of keys, from what the work-item's share adds:
+/// Key of a block whose logit is sum `sum` of a tile of keys, from what the work-item's share adds:
 /// the keys of a share are those that it has of K in the second product.
 int64_t WaveAttention::key_of(size_t tile, uint32_t sum) const {
   const auto number = static_cast<int64_t>(tile);
   return info_.parts == 4 ? number * info_.sums + sum : number * kTile + sum;
 }
 
-void WaveAttention::place(ValueId row_block, ValueId head, BlockId block) {
-  place_block(row_block, head, block);
+void WaveAttention::bind_group(ValueId row_block, ValueId head, BlockId block) {
+  bind_queries(row_block, head, block);
   const Index item = index(b_.item()), lane = item & (p_.sub_group - 1);
-  const Index own = item & (kTile - 1), share = lane >> bits_of_power(kTile);
+  const Index own = item & (kTile - 1), share = lane >> log2_of(kTile);
   g_.own_lines = Index((item >> std::countr_zero(p_.sub_group)) * Plan::kRows);
-  lane_place_ = own;
+  lane_group_ = own;
   share_ = share;
   const Index row = index(g_.first_row) + index(g_.own_lines) + own;
   const Node* extent = a_.row->src[0];
@@ -96,10 +94,10 @@ void WaveAttention::place(ValueId row_block, ValueId head, BlockId block) {
   row_ = Offsets(e_, row, block, has_tail ? g_.row_extent : kNone, true).at(0);
   find_visible_keys(block);
   // Lines that the work-item reads as rows of the left operand. Instructions whose sums are in
-  // every other row get them in another order: then sums of a work-item are neighbours.
-  const Index interleaved = (own & 1) * kPieceItems + (own >> 1);
+  // every other row get them in another order: then accumulators of a work-item are adjacent.
+  const Index interleaved = (own & 1) * kChunkItems + (own >> 1);
   const Index rows = info_.row_step == 2 ? interleaved : own;
-  const Index apart = (own >> 2) * kPieceItems + (own & 3);
+  const Index apart = (own >> 2) * kChunkItems + (own & 3);
   const Index none = index(b_.index(0)), part = info_.parts == 1 ? none : share;
   MatrixInfo lines = info_;
   value_lines_.emplace(stage_->fragments(lines, none, rows, part));
@@ -133,44 +131,43 @@ Env WaveAttention::key_env(ValueId first_key, const Index& own, int64_t offset, 
   return e_.bound_at(g_.env, a_.key, key, block);
 }
 
-/// What the `number`-th piece of `lines` keys or queries is: of whole panels, four work-items have
+/// What the `number`-th chunk of `lines` keys or queries is: of whole panels, four work-items have
 /// a line of one, the next four the next line.
-std::pair<Index, Index> WaveAttention::line_and_piece(ValueId number, int64_t lines) {
-  const int64_t pieces = head_dim() / kPieceItems;
-  const bool has_panels = pieces % PieceStage::kPieces == 0;
+std::pair<Index, Index> WaveAttention::line_and_chunk(ValueId number, int64_t lines) {
+  const int64_t chunks = head_dim() / kChunkItems;
+  const bool has_panels = chunks % ChunkStage::kChunks == 0;
   const Index low(
-      b_, e_.next_digit(&number, b_.index(has_panels ? PieceStage::kPieces : pieces), false));
+      b_, e_.next_digit(&number, b_.index(has_panels ? ChunkStage::kChunks : chunks), false));
   if (!has_panels) return {index(number), low};
   const Index line(b_, e_.next_digit(&number, b_.index(lines), false));
-  return {line, Index(index(number) * PieceStage::kPieces + low)};
+  return {line, Index(index(number) * ChunkStage::kChunks + low)};
 }
 
-/// A line of 32 numbers of every key, panel after panel of them. Where there are not enough pieces
+/// A line of 32 elements of every key, panel after panel of them. Where there are not enough chunks
 /// for everybody, several work-items take the same one.
 void WaveAttention::gather_keys(ValueId first_key, std::vector<Words>* out, BlockId block) {
-  const int64_t pieces = head_dim() / kPieceItems, count = p_.key_block * pieces;
+  const int64_t chunks = head_dim() / kChunkItems, count = p_.key_block * chunks;
   for (int64_t n = 0; n < count; n += e_.schedule().block) {
     ValueId number = Index(index(b_.item()) + n);
     if (n + e_.schedule().block > count) number = e_.min_index(number, b_.index(count - 1));
-    const auto [key, piece] = line_and_piece(number, p_.key_block);
+    const auto [key, chunk] = line_and_chunk(number, p_.key_block);
     ValueId exists = kNone;
     const Env env = key_env(first_key, key, 0, &exists, block);
-    const Index first = piece * kPieceItems;
-    const Index panel = piece >> bits_of_power(PieceStage::kPieces);
-    const Index place = stage_->place(key, piece & (PieceStage::kPieces - 1)) +
-                        panel * (p_.key_block * PieceStage::kLineWords);
-    out->push_back(
-        {place, load_words(p_.keys, e_.bound_at(env, a_.head_dim, first, block), exists)});
+    const Index first = chunk * kChunkItems;
+    const Index panel = chunk >> log2_of(ChunkStage::kChunks);
+    const Index at = stage_->address(key, chunk & (ChunkStage::kChunks - 1)) +
+                     panel * (p_.key_block * ChunkStage::kLineWords);
+    out->push_back({at, load_words(p_.keys, e_.bound_at(env, a_.head_dim, first, block), exists)});
   }
 }
 
 /// A line of all keys for every element of the results: transposed in registers.
 void WaveAttention::gather_values(ValueId first_key, std::vector<Words>* out, BlockId block) {
-  const int64_t items = e_.schedule().block, blocks = columns() / PieceStage::kTransposed;
+  const int64_t items = e_.schedule().block, blocks = columns() / ChunkStage::kTransposed;
   int64_t steps = 2;
   for (const int64_t s : {8, 4})
     if (steps == 2 && blocks * (p_.key_block / s) % items == 0) steps = s;
-  const int64_t parts = kPieceItems / steps, count = blocks * (p_.key_block / steps);
+  const int64_t parts = kChunkItems / steps, count = blocks * (p_.key_block / steps);
   const int64_t low = std::min<int64_t>(blocks & -blocks, 8);
   for (int64_t n = 0; n < count; n += items) {
     ValueId number = Index(index(b_.item()) + n);
@@ -178,19 +175,19 @@ void WaveAttention::gather_values(ValueId first_key, std::vector<Words>* out, Bl
     const Index in_low(b_, e_.next_digit(&number, b_.index(low), false));
     const Index part(b_, e_.next_digit(&number, b_.index(parts), false));
     const Index in_high(b_, e_.next_digit(&number, b_.index(blocks / low), false));
-    const Index piece = index(number);
-    const Index column = (in_high * low + in_low) * PieceStage::kTransposed;
-    const Index own_key = piece * kPieceItems + part * steps;
+    const Index chunk = index(number);
+    const Index column = (in_high * low + in_low) * ChunkStage::kTransposed;
+    const Index own_key = chunk * kChunkItems + part * steps;
     std::vector<std::vector<ValueId>> lines;
     for (int64_t s = 0; s < steps; ++s) {
       ValueId exists = kNone;
       const Env env = key_env(first_key, own_key, s, &exists, block);
       lines.push_back(load_words(p_.values, e_.bound_at(env, a_.column, column, block), exists));
     }
-    for (size_t r = 0; r < PieceStage::kTransposed; ++r) {
-      const Index place = stage_->place(column + static_cast<int64_t>(r), piece) +
-                          part * (PieceStage::kPieceWords / parts) + p_.keys_bytes() / 4;
-      out->push_back({place, stage_->transposed(lines, r)});
+    for (size_t r = 0; r < ChunkStage::kTransposed; ++r) {
+      const Index at = stage_->address(column + static_cast<int64_t>(r), chunk) +
+                       part * (ChunkStage::kChunkWords / parts) + p_.keys_bytes() / 4;
+      out->push_back({at, stage_->transposed(lines, r)});
     }
   }
 }
@@ -203,51 +200,51 @@ std::vector<WaveAttention::Words> WaveAttention::gather(ValueId first_key, Block
 }
 
 void WaveAttention::keep(const std::vector<Words>& tiles, const Index& start, BlockId block) {
-  for (const Words& w : tiles) stage_->store(block, Index(index(w.place) + start), w.words);
+  for (const Words& w : tiles) stage_->store(block, Index(index(w.at) + start), w.words);
 }
 
 // --- queries · keys -----------------------------------------------------------------------------
 
 /// Queries that do not stay in registers are in shared memory, behind keys and values.
 void WaveAttention::keep_queries(BlockId block) {
-  const int64_t pieces = head_dim() / kPieceItems, count = p_.rows() * pieces;
+  const int64_t chunks = head_dim() / kChunkItems, count = p_.rows() * chunks;
   for (int64_t n = 0; n < count; n += e_.schedule().block) {
     ValueId number = Index(index(b_.item()) + n);
-    const auto [line, piece] = line_and_piece(number, p_.rows());
+    const auto [line, chunk] = line_and_chunk(number, p_.rows());
     ValueId row = Index(index(g_.first_row) + line);
     row = e_.min_index(row, Index(index(g_.row_extent) + -1));
     const Env env = e_.bound_at(e_.bound_at(g_.env, a_.row, row, block), a_.head_dim,
-                                Index(piece * kPieceItems), block);
-    const Index panel = piece >> bits_of_power(PieceStage::kPieces);
-    const Index place = stage_->place(line, piece & (PieceStage::kPieces - 1)) +
-                        panel * (p_.rows() * PieceStage::kLineWords);
-    stage_->store(block, Index(place + query_start()), load_words(p_.query, env, kNone));
+                                Index(chunk * kChunkItems), block);
+    const Index panel = chunk >> log2_of(ChunkStage::kChunks);
+    const Index at = stage_->address(line, chunk & (ChunkStage::kChunks - 1)) +
+                     panel * (p_.rows() * ChunkStage::kLineWords);
+    stage_->store(block, Index(at + query_start()), load_words(p_.query, env, kNone));
   }
 }
 
-/// Four words of the query: what this work-item has of a chunk along K.
-std::vector<ValueId> WaveAttention::query_words(int64_t chunk, BlockId block) {
+/// Four words of the query: what this work-item has of a step of K.
+std::vector<ValueId> WaveAttention::query_words(int64_t k_step, BlockId block) {
   if (!p_.keeps_queries()) {
-    const int64_t per_line = PieceStage::kPieces / info_.parts;
+    const int64_t per_line = ChunkStage::kChunks / info_.parts;
     const Index panel =
-        index(b_.index(query_start() + chunk / per_line * p_.rows() * PieceStage::kLineWords));
-    return stage_->load(*query_lines_, panel, 1, static_cast<uint32_t>(chunk % per_line), 1,
+        index(b_.index(query_start() + k_step / per_line * p_.rows() * ChunkStage::kLineWords));
+    return stage_->load(*query_lines_, panel, 1, static_cast<uint32_t>(k_step % per_line), 1,
                         block)[0];
   }
   const Index part = info_.parts == 1 ? index(b_.index(0)) : index(share_);
-  const Index first = (part + chunk * info_.parts) * kPieceItems;
+  const Index first = (part + k_step * info_.parts) * kChunkItems;
   const Env env = e_.bound_at(e_.bound(g_.env, a_.row, row_.binding), a_.head_dim, first, block);
   return load_words(p_.query, env, kNone);
 }
 
 void WaveAttention::multiply_keys(const Index& start, BlockId block) {
   const Type type{info_.sum, 1};
-  for (const uint32_t first : scores_)
+  for (const uint32_t first : logits_)
     for (uint32_t i = 0; i < info_.sums; ++i) b_.assign(block, first + i, b_.constant(type, 0));
   const uint32_t each = std::max(info_.words() / 4, 1u);
-  const int64_t per_line = PieceStage::kPieces / info_.parts,
-                chunks = head_dim() / (kPieceItems * info_.parts);
-  for (int64_t c = 0; c < chunks; c += each) {
+  const int64_t per_line = ChunkStage::kChunks / info_.parts,
+                k_steps = head_dim() / (kChunkItems * info_.parts);
+  for (int64_t c = 0; c < k_steps; c += each) {
     std::vector<ValueId> query;
     for (int64_t w = c; w < c + each; ++w) {
       const std::vector<ValueId> words =
@@ -255,68 +252,32 @@ void WaveAttention::multiply_keys(const Index& start, BlockId block) {
                              : query_words(w, block);
       query.insert(query.end(), words.begin(), words.end());
     }
-    const Index panel = start + c / per_line * p_.key_block * PieceStage::kLineWords;
-    const SlotWords keys = stage_->load(*key_lines_, panel, static_cast<uint32_t>(scores_.size()),
+    const Index panel = start + c / per_line * p_.key_block * ChunkStage::kLineWords;
+    const SlotWords keys = stage_->load(*key_lines_, panel, static_cast<uint32_t>(logits_.size()),
                                         static_cast<uint32_t>(c % per_line), each, block);
-    contract_mma(b_, block, info_, scores_, keys, {query});
+    contract_mma(b_, block, info_, logits_, keys, {query});
   }
-}
-
-/// Products become scores. Blocks of keys that are all there and that all queries of the group see
-/// need no comparisons.
-void WaveAttention::finish_scores(ValueId first_key, BlockId block) {
-  const Node* extent = a_.key->src[0];
-  const bool has_tail = !extent->is_const() || extent->imm % p_.key_block != 0;
-  if (!has_tail && !a_.hidden_from) return write_scores(a_.score, first_key, false, block);
-  ValueId end = g_.all_keys;
-  if (a_.seen_score) {
-    // What the first query sees, all see.
-    const uint32_t first = e_.make_bindings(g_.first_row, b_.block_of(g_.first_row), 0, 1, 0);
-    end = e_.min_index(end, e_.emit(a_.hidden_from, e_.bound(g_.env, a_.row, first)));
-  }
-  const Index last = index(first_key) + (p_.key_block - 1);
-  const ValueId is_inside = b_.lt(last, end);
-  const ValueId is_edge = e_.negated(is_inside);
-  const Node* seen = a_.seen_score ? a_.seen_score : a_.score;
-  if (seen != a_.product) {
-    const BlockId inside = b_.open_block(block);
-    write_scores(seen, first_key, false, inside);
-    b_.close_if(inside, is_inside);
-  }
-  const BlockId edge = b_.open_block(block);
-  write_scores(a_.score, first_key, has_tail, edge);
-  b_.close_if(edge, is_edge);
 }
 
 /// `has_tail`: keys may not be there; then what is read for them is read for the last one.
-void WaveAttention::write_scores(const Node* score, ValueId first_key, bool has_tail,
-                                 BlockId block) {
-  if (score == a_.product && !has_tail) return;
+void WaveAttention::write_block(const Node* logit, ValueId first_key, bool has_tail,
+                                BlockId block) {
+  if (logit == a_.product && !has_tail) return;
   const Confined confined(e_, block);
-  const int64_t apart = info_.parts == 4 ? kPieceItems : info_.sums;
+  const int64_t apart = info_.parts == 4 ? kChunkItems : info_.sums;
   const Index base = index(first_key) + index(share_) * apart;
-  struct Score {
-    uint32_t reg = 0;
-    ValueId gate = kNone;
-  };
-  std::vector<Score> scores;
+  std::vector<Logit> logits;
   Instances instances;
   Offsets keys(e_, base, block, has_tail ? g_.all_keys : kNone, p_.has_loads);
   const Env row = e_.bound(g_.env, a_.row, row_.binding);
-  for (size_t tile = 0; tile < scores_.size(); ++tile)
+  for (size_t tile = 0; tile < logits_.size(); ++tile)
     for (uint32_t s = 0; s < info_.sums; ++s) {
-      const Offsets::Place key = keys.at(key_of(tile, s));
-      scores.push_back({scores_[tile] + s, key.exists});
+      const Offsets::Position key = keys.at(key_of(tile, s));
+      logits.push_back({logits_[tile] + s, key.exists});
       instances.push_back(e_.bound(row, a_.key, key.binding));
-      e_.set_known(a_.product, instances.back(), b_.read(block, scores.back().reg));
+      e_.set_known(a_.product, instances.back(), b_.read(block, logits.back().reg));
     }
-  e_.set_instances(&instances);
-  for (size_t i = 0; i < scores.size(); ++i) {
-    ValueId v = e_.emit(score, instances[i]);
-    if (scores[i].gate != kNone) v = b_.select(scores[i].gate, v, b_.like(v, -HUGE_VAL));
-    b_.assign(block, scores[i].reg, v);
-  }
-  e_.set_instances(nullptr);
+  write_logits(logit, logits, instances, block);
 }
 
 // --- online softmax -----------------------------------------------------------------------------
@@ -333,42 +294,43 @@ ValueId WaveAttention::across(BlockId block, ValueId value,
   return value;
 }
 
-/// What powers count from: the largest score that was met, until one is so far above it that its
-/// power would not fit the type of the values. Then sums so far fade.
-void WaveAttention::take_maximum(BlockId block) {
-  // Where one is NaN, so are its power and the row.
-  std::vector<ValueId> scores;
-  for (const uint32_t first : scores_)
-    for (uint32_t s = 0; s < info_.sums; ++s) scores.push_back(b_.read(block, first + s));
-  for (; scores.size() > 1; scores.resize(scores.size() / 2))
-    for (size_t i = 0; i < scores.size() / 2; ++i)
-      scores[i] = larger_of(b_, scores[2 * i], scores[2 * i + 1]);
-  const ValueId most = across(block, scores[0], larger_of);
-  const ValueId before = b_.read(block, from_);
-  const ValueId is_far = b_.lt(b_.add(before, b_.like(most, kWaveRoom / p_.scale)), most);
-  const ValueId now = b_.select(is_far, most, before);
+/// The row max that numerators are shifted by: the largest logit that was met, until one is so far
+/// above it that its numerator would not fit the type of the values. Then accumulators are
+/// rescaled.
+void WaveAttention::update_row_max(BlockId block) {
+  // Where one is NaN, so are its numerator and the row.
+  std::vector<ValueId> logits;
+  for (const uint32_t first : logits_)
+    for (uint32_t s = 0; s < info_.sums; ++s) logits.push_back(b_.read(block, first + s));
+  for (; logits.size() > 1; logits.resize(logits.size() / 2))
+    for (size_t i = 0; i < logits.size() / 2; ++i)
+      logits[i] = larger_of(b_, logits[2 * i], logits[2 * i + 1]);
+  const ValueId largest = across(block, logits[0], larger_of);
+  const ValueId before = b_.read(block, row_max_);
+  const ValueId is_far = b_.lt(b_.add(before, b_.like(largest, kWaveRoom / p_.scale)), largest);
+  const ValueId now = b_.select(is_far, largest, before);
   // Nothing but -inf so far: distances from -inf would be NaN.
   const ValueId is_empty = b_.eq(now, b_.like(now, -HUGE_VAL));
-  counted_from_ = b_.select(is_empty, b_.like(now, 0), now);
+  shift_ = b_.select(is_empty, b_.like(now, 0), now);
   const BlockId inside = b_.open_block(block);
-  fade(before, now, inside);
+  rescale(before, now, inside);
   b_.close_if(inside, is_far);
 }
 
-/// Sums, which count from `before`, count from `now`, which is above -inf.
-void WaveAttention::fade(ValueId before, ValueId now, BlockId block) {
+/// Accumulators, which were shifted by `before`, are by `now`, which is above -inf.
+void WaveAttention::rescale(ValueId before, ValueId now, BlockId block) {
   // Otherwise all of it would be done where nothing changes as well.
   const BlockId floor = b_.set_floor(block);
   const ValueId by = b_.exp2_of_distance(b_.sub(before, now), p_.scale);
   const auto shrink = [&](uint32_t reg) { b_.assign(block, reg, b_.mul(b_.read(block, reg), by)); };
   for (const uint32_t first : results_)
     for (uint32_t s = 0; s < p_.value_info.sums; ++s) shrink(first + s);
-  shrink(total_);
-  b_.assign(block, from_, now);
+  shrink(row_sum_);
+  b_.assign(block, row_max_, now);
   b_.set_floor(floor);
 }
 
-/// Two numbers, rounded to the type of the values.
+/// Two elements, rounded to the type of the values.
 ValueId WaveAttention::word_of(ValueId low, ValueId high) const {
   const auto half = [&](ValueId v) {
     const ValueId bits = b_.bitcast(b_.cast(v, p_.value_info.in), DType::kU16);
@@ -380,17 +342,18 @@ ValueId WaveAttention::word_of(ValueId low, ValueId high) const {
 
 /// Weights of this work-item's query as the right operand of the second product.
 std::vector<ValueId> WaveAttention::weights(BlockId block) {
-  ValueId total = kNone;
+  ValueId row_sum = kNone;
   std::vector<ValueId> out;
   const ValueId is_first = b_.eq(share_, b_.index(0));
-  for (const uint32_t first : scores_) {
+  for (const uint32_t first : logits_) {
     std::vector<ValueId> own;
     for (uint32_t s = 0; s < info_.sums; s += 2) {
-      const auto power = [&](uint32_t reg) {
-        return b_.exp2_of_distance(b_.sub(b_.read(block, reg), counted_from_), p_.scale);
+      const auto numerator = [&](uint32_t reg) {
+        return b_.exp2_of_distance(b_.sub(b_.read(block, reg), shift_), p_.scale);
       };
-      const ValueId low = power(first + s), high = power(first + s + 1), both = b_.add(low, high);
-      total = total == kNone ? both : b_.add(total, both);
+      const ValueId low = numerator(first + s), high = numerator(first + s + 1),
+                    both = b_.add(low, high);
+      row_sum = row_sum == kNone ? both : b_.add(row_sum, both);
       own.push_back(word_of(low, high));
     }
     if (info_.parts > 1) {
@@ -406,19 +369,19 @@ std::vector<ValueId> WaveAttention::weights(BlockId block) {
     }
     out.insert(out.end(), second.begin(), second.end());
   }
-  b_.assign(block, total_, b_.add(b_.read(block, total_), total));
+  b_.assign(block, row_sum_, b_.add(b_.read(block, row_sum_), row_sum));
   return out;
 }
 
 /// Adds the values of these keys.
 void WaveAttention::add_values(const Index& start, BlockId block) {
-  take_maximum(block);
+  update_row_max(block);
   const SlotWords right = {weights(block)};
-  const auto chunks = static_cast<uint32_t>(PieceStage::kPieces) / info_.parts;
+  const auto k_steps = static_cast<uint32_t>(ChunkStage::kChunks) / info_.parts;
   const Index first = start + p_.keys_bytes() / 4;
   for (size_t tile = 0; tile < results_.size(); ++tile) {
     const SlotWords values =
-        stage_->load_from(*value_lines_, first, static_cast<uint32_t>(tile), 1, 0, chunks, block);
+        stage_->load_from(*value_lines_, first, static_cast<uint32_t>(tile), 1, 0, k_steps, block);
     contract_mma(b_, block, p_.value_info, std::span(results_).subspan(tile, 1), values, right);
   }
 }
@@ -427,7 +390,9 @@ void WaveAttention::add_values(const Index& start, BlockId block) {
 
 void WaveAttention::attend(ValueId first_key, const Index& start, BlockId block) {
   multiply_keys(start, block);
-  finish_scores(first_key, block);
+  finish_logits(first_key, block, [&](const Node* logit, bool has_tail, BlockId inside) {
+    write_block(logit, first_key, has_tail, inside);
+  });
   add_values(start, block);
 }
 
@@ -451,7 +416,7 @@ void WaveAttention::run_keys(BlockId block) {
   b_.barrier(block);
   const Builder::Loop loop = b_.open_loop(block);
   const Index key = index(loop.index);
-  const Index start = ((key >> bits_of_power(p_.key_block)) & 1) * words;
+  const Index start = ((key >> log2_of(p_.key_block)) & 1) * words;
   const Index other = words - start;
   // Behind the last block the first one is read again, which is there in any case.
   const Index next = key + p_.key_block;
@@ -467,13 +432,13 @@ void WaveAttention::run_keys(BlockId block) {
 
 void WaveAttention::store_results(BlockId block) {
   settle_sums(b_, block, p_.value_info, results_);
-  const ValueId total = across(block, b_.read(block, total_), sum_of);
+  const ValueId row_sum = across(block, b_.read(block, row_sum_), sum_of);
   const BlockId inside = row_.exists == kNone ? block : b_.open_block(block);
   {
     const Confined confined(e_, inside);
-    Epilogue out(e_, a_.mix);
+    Epilogue out(e_, a_.pv);
     const Env row = e_.bound(g_.env, a_.row, row_.binding);
-    e_.set_known(a_.total, row, total);
+    e_.set_known(a_.row_sum, row, row_sum);
     Offsets columns(e_, Index(index(share_) * p_.value_info.sums), inside);
     for (size_t tile = 0; tile < results_.size(); ++tile)
       for (uint32_t s = 0; s < p_.value_info.sums; ++s) {
@@ -486,18 +451,18 @@ void WaveAttention::store_results(BlockId block) {
 }
 
 void WaveAttention::run(ValueId row_block, ValueId head, BlockId body) {
-  place(row_block, head, body);
+  bind_group(row_block, head, body);
   const Type type{DType::kF32, 1};
   for (int64_t k = 0; k < p_.key_block; k += kTile)
-    scores_.push_back(clear_registers(b_, body, type, info_.sums).front());
+    logits_.push_back(clear_registers(b_, body, type, info_.sums).front());
   for (int64_t c = 0; c < columns(); c += kTile)
     results_.push_back(clear_registers(b_, body, type, p_.value_info.sums).front());
-  from_ = b_.add_register(type);
-  b_.assign(body, from_, b_.constant_f(type, -HUGE_VAL));
-  total_ = clear_registers(b_, body, type, 1).front();
+  row_max_ = b_.add_register(type);
+  b_.assign(body, row_max_, b_.constant_f(type, -HUGE_VAL));
+  row_sum_ = clear_registers(b_, body, type, 1).front();
   if (!p_.keeps_queries()) keep_queries(body);  // a barrier follows before they are read
   if (p_.keeps_queries())
-    for (int64_t c = 0; c < head_dim() / (kPieceItems * info_.parts); ++c)
+    for (int64_t c = 0; c < head_dim() / (kChunkItems * info_.parts); ++c)
       for (const ValueId word : query_words(c, body)) queries_.push_back(word);
   run_keys(body);
   store_results(body);

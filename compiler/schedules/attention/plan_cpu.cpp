@@ -38,7 +38,7 @@ class AttentionScheduler {
   }
 
   std::optional<Schedule> run() {
-    item_ = item_size(parts().mix->dtype);
+    item_ = item_size(parts().pv->dtype);
     p_.lanes = static_cast<uint32_t>(std::max<int64_t>(target_.vector_bits / 8 / item_, 1));
     rows_ = CostModel::trip_count(parts().row);
     head_dim_ = parts().head_dim->src[0]->imm;
@@ -88,7 +88,7 @@ class AttentionScheduler {
   }
 
   void choose_blocks() {
-    // A query tile of scores has a third of the first cache; queries, keys and results share the
+    // A query tile of logits has a third of the first cache; queries, keys and results share the
     // private one.
     const auto first = static_cast<int64_t>(target_.l1_bytes),
                second = static_cast<int64_t>(target_.l2_bytes);
@@ -127,10 +127,10 @@ class AttentionScheduler {
     return result;
   }
 
-  /// Queries of the last query tile that do not exist: what the scores read for them is not
+  /// Queries of the last query tile that do not exist: what the logits read for them is not
   /// touched.
   void add_edge() {
-    for_loads(parts().score, [&](const Node* n) {
+    for_loads(parts().logit, [&](const Node* n) {
       p_.has_loads =
           p_.has_loads || (ir::depends_on(n, parts().row) && !ir::depends_on(n, parts().head_dim));
     });
@@ -140,8 +140,8 @@ class AttentionScheduler {
     parts().edge_row = g.range(g.add(extent, int64_t{p_.query_tile()}));
     const Node *from[] = {parts().row}, *to[] = {parts().edge_row};
     parts().edge_product = g.substitute(parts().product, from, to);
-    const Node* score = g.substitute(parts().score, from, to);
-    parts().edge_score = gated(g, score, g.less(parts().edge_row, extent));
+    const Node* logit = g.substitute(parts().logit, from, to);
+    parts().edge_logit = gated(g, logit, g.less(parts().edge_row, extent));
   }
 
   /// The same with `gate` in front of what varies with the queries, q·k itself left alone.

@@ -1,4 +1,4 @@
-// Decode attention: which kernels, and how keys and values are dealt to lanes.
+// Decode attention: which kernels, and how keys and values are partitioned over lanes.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -14,10 +14,11 @@ namespace {
 using ir::Node;
 using ir::Op;
 
-/// Pieces of a lane, of a key and of a value; lanes of a team.
-constexpr int64_t kMostPieces = 4, kMostTeam = 32;
-/// Queries that a group has at once, and numbers of queries and results in a work-item's registers.
-constexpr int64_t kMostRows = 8, kMostNumbers = 128;
+/// Chunks of a lane, of a key and of a value; lanes of a team.
+constexpr int64_t kMostChunks = 4, kMostTeam = 32;
+/// Queries that a group has at once, and elements of queries and results in a work-item's
+/// registers.
+constexpr int64_t kMostRows = 8, kMostElements = 128;
 /// Groups for the queries of one set of keys: more would read it too often.
 constexpr int64_t kMostRowBlocks = 8;
 constexpr uint32_t kDecodeBlock = 128;
@@ -25,7 +26,7 @@ constexpr uint32_t kDecodeBlock = 128;
 constexpr uint32_t kWordsAhead = 32;
 constexpr double kLeastDecodeScale = 0x1p-60;  // of Builder::exp2_of_distance
 
-/// A load of floats, perhaps widened, perhaps of a place that is looked up and 0 where it is not
+/// A load of floats, perhaps widened, perhaps of an index that is looked up and 0 where it is not
 /// there.
 const Node* line_load(const Node* n) {
   if (n->op == Op::kCast && n->dtype == DType::kF32) n = n->src[0];
@@ -36,17 +37,17 @@ const Node* line_load(const Node* n) {
   return n->op == Op::kLoad && is_known ? n : nullptr;
 }
 
-/// Whether pieces of 16 bytes along `along` are adjacent in memory and aligned.
+/// Whether chunks of 16 bytes along `along` are adjacent in memory and aligned.
 bool has_lines(const Node* load, const Node* along) {
   if (!load || !along->src[0]->is_const()) return false;
-  const auto items = DecodeAttentionPlan::piece_items(load);
+  const auto items = DecodeAttentionPlan::chunk_items(load);
   return along->src[0]->imm % items == 0 &&
          is_row(ir::linear(load->src[0]), along, static_cast<uint32_t>(items)) &&
          (load->src.size() == 1 || !ir::depends_on(load->src[1], along));
 }
 
-int64_t pieces_of(const Node* load, const Node* along) {
-  return along->src[0]->imm / DecodeAttentionPlan::piece_items(load);
+int64_t chunks_of(const Node* load, const Node* along) {
+  return along->src[0]->imm / DecodeAttentionPlan::chunk_items(load);
 }
 
 class DecodePlanner {
@@ -57,52 +58,52 @@ class DecodePlanner {
 
   std::optional<Schedule> run() {
     const AttentionParts& a = p_.parts;
-    if (a.mix->dtype != DType::kF32 || a.weight != DType::kF32 || !a.hidden_from || !a.most)
+    if (a.pv->dtype != DType::kF32 || a.weight != DType::kF32 || !a.causal_bound || !a.row_max)
       return std::nullopt;
     p_.keys = line_load(a.keys);
     p_.values = line_load(a.values);
     if (!has_lines(p_.keys, a.head_dim) || !has_lines(p_.values, a.column)) return std::nullopt;
     p_.scale = a.scale ? a.scale->fimm() : 1;
     if (p_.scale < kLeastDecodeScale || p_.scale > 1 / kLeastDecodeScale) return std::nullopt;
-    if (a.row && (!a.row->src[0]->is_const() || ir::depends_on(a.hidden_from, a.row)))
+    if (a.row && (!a.row->src[0]->is_const() || ir::depends_on(a.causal_bound, a.row)))
       return std::nullopt;
     p_.sub_group = target_.sub_group;
     p_.block = kDecodeBlock;
     if (target_.max_block < p_.block || p_.sub_group < kMostTeam) return std::nullopt;
-    if (!deal_pieces() || !choose_rows()) return std::nullopt;
+    if (!partition_chunks() || !choose_rows()) return std::nullopt;
     choose_unroll();
     return finish();
   }
 
  private:
-  bool deal_pieces() {
+  bool partition_chunks() {
     const AttentionParts& a = p_.parts;
-    const int64_t keys = pieces_of(p_.keys, a.head_dim), values = pieces_of(p_.values, a.column);
+    const int64_t keys = chunks_of(p_.keys, a.head_dim), values = chunks_of(p_.values, a.column);
     const auto most = static_cast<uint64_t>(std::max(keys, values));
     p_.team = static_cast<uint32_t>(std::min<uint64_t>(std::bit_ceil(most), kMostTeam));
     const auto up = [&](int64_t n) { return static_cast<uint32_t>((n + p_.team - 1) / p_.team); };
-    p_.key_pieces = up(keys);
-    p_.value_pieces = up(values);
-    return std::max(p_.key_pieces, p_.value_pieces) <= kMostPieces;
+    p_.key_chunks = up(keys);
+    p_.value_chunks = up(values);
+    return std::max(p_.key_chunks, p_.value_chunks) <= kMostChunks;
   }
 
-  int64_t numbers() const {
-    return p_.rows * (p_.key_pieces * DecodeAttentionPlan::piece_items(p_.keys) +
-                      p_.value_pieces * DecodeAttentionPlan::piece_items(p_.values));
+  int64_t elements() const {
+    return p_.rows * (p_.key_chunks * DecodeAttentionPlan::chunk_items(p_.keys) +
+                      p_.value_chunks * DecodeAttentionPlan::chunk_items(p_.values));
   }
 
   /// As many queries as fit, in blocks without a rest.
   bool choose_rows() {
     const int64_t all = p_.parts.row ? p_.parts.row->src[0]->imm : 1;
     for (p_.rows = std::min(all, kMostRows); p_.rows > 1; --p_.rows)
-      if (all % p_.rows == 0 && numbers() <= kMostNumbers &&
+      if (all % p_.rows == 0 && elements() <= kMostElements &&
           p_.shared_bytes() <= target_.shared_memory_bytes)
         break;
     return all / p_.rows <= kMostRowBlocks && p_.shared_bytes() <= target_.shared_memory_bytes;
   }
 
   void choose_unroll() {
-    const uint32_t words = 4 * (p_.key_pieces + p_.value_pieces);
+    const uint32_t words = 4 * (p_.key_chunks + p_.value_chunks);
     p_.unroll = std::clamp(kWordsAhead / words, 1u, 4u);
   }
 
@@ -145,8 +146,8 @@ std::string describe_decode_attention(const Schedule& schedule) {
   return fmt::format(
       "decode attention over a part of the keys: {} queries a group, {} teams of {} lanes with a "
       "key "
-      "each, {} keys in flight; {} + {} pieces of 16 bytes a lane; joined in shared memory\n",
-      p.rows, p.teams(), p.team, p.unroll, p.key_pieces, p.value_pieces);
+      "each, {} keys in flight; {} + {} chunks of 16 bytes a lane; joined in shared memory\n",
+      p.rows, p.teams(), p.team, p.unroll, p.key_chunks, p.value_chunks);
 }
 
 }  // namespace bm::compiler

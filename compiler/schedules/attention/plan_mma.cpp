@@ -19,10 +19,10 @@ using ir::Graph;
 using ir::Node;
 using ir::Op;
 
-/// Numbers of a query, key or value: results of more would not stay in registers.
+/// Elements of a query, key or value: results of more would not stay in registers.
 constexpr int64_t kMostWidth = 256;
 /// Of these one instruction takes so many, as two of 16 bytes.
-constexpr int64_t kStep = 16, kPiece = 8;
+constexpr int64_t kStep = 16, kChunk = 8;
 /// Fewer queries would leave most of a sub-group's rows empty.
 constexpr int64_t kLeastQueries = GroupAttentionPlan::kRows;
 /// Sub-groups of a group, and with enough groups: keys and values are then read half as often.
@@ -34,7 +34,7 @@ constexpr double kManyRounds = 3;
 constexpr double kLeastShare = 8;
 constexpr int64_t kMostLonelyKeys = 1024;
 constexpr double kLeastScale = 0x1p-60;  // of Builder::exp2_of_distance
-/// Of the maximum, the sum of powers, the products and the result.
+/// Of row max, row sum, logits and P·V.
 constexpr int kReductions = 4;
 
 /// mma.sync, or instructions of 16 by 16 results along columns.
@@ -77,7 +77,7 @@ class GroupAttentionScheduler {
     p_.scale = parts().scale ? parts().scale->fimm() : 1;
     take_scale();
     if (p_.scale < kLeastScale || p_.scale > 1 / kLeastScale) return std::nullopt;
-    p_.has_loads = has_loads(parts().score) || has_loads(parts().seen_score);
+    p_.has_loads = has_loads(parts().logit) || has_loads(parts().unmasked_logit);
     choose_blocks();
     choose_sub_groups();
     if (!has_room() || has_few_groups()) return std::nullopt;
@@ -93,40 +93,40 @@ class GroupAttentionScheduler {
     const Node* load = matrix_factor(n, DType::kF32);
     const bool has_lines = load && extent > 0 && extent <= kMostWidth && extent % kStep == 0 &&
                            is_half_like(load->dtype) &&
-                           is_row(ir::linear(load->src[0]), along, kPiece);
+                           is_row(ir::linear(load->src[0]), along, kChunk);
     return has_lines ? load : nullptr;
   }
 
   bool find_factors() {
-    if (parts().mix->dtype != DType::kF32) return false;
+    if (parts().pv->dtype != DType::kF32) return false;
     p_.query = factor(parts().query, parts().head_dim);
     p_.keys = factor(parts().keys, parts().head_dim);
     p_.values = factor(parts().values, parts().column);
     if (!p_.query || !p_.keys || !p_.values || p_.query->dtype != p_.keys->dtype) return false;
-    // Powers are rounded on their way into the second product: only where the formula says so.
+    // Numerators are rounded on their way into the second product: only where the formula says so.
     if (parts().weight != p_.values->dtype) return false;
-    const MatrixInfo* score = info_for(target_, p_.keys->dtype);
+    const MatrixInfo* logit = info_for(target_, p_.keys->dtype);
     const MatrixInfo* value = info_for(target_, p_.values->dtype);
-    if (!score || !value) return false;
-    // Instructions take whole pieces of every part of K.
+    if (!logit || !value) return false;
+    // Instructions take whole chunks of every part of K.
     const int64_t width = parts().head_dim->src[0]->imm;
-    if (score->row_step != 0 && width % (kPiece * score->parts) != 0) return false;
-    p_.score_info = *score;
+    if (logit->row_step != 0 && width % (kChunk * logit->parts) != 0) return false;
+    p_.logit_info = *logit;
     p_.value_info = *value;
     // The left operands stay in registers.
-    p_.has_warpgroups = p_.keeps_queries() && warpgroup_for(target_, score->in) == kSubGroups &&
+    p_.has_warpgroups = p_.keeps_queries() && warpgroup_for(target_, logit->in) == kSubGroups &&
                         warpgroup_for(target_, value->in) == kSubGroups;
     return true;
   }
 
-  /// The factor of the products, where scores are these or -inf.
+  /// The factor of the products, where logits are these or -inf.
   const Node* scaled_product(const Node* n) const {
     if (n->op == Op::kSelect) {
-      const auto is_hidden = [](const Node* s) {
+      const auto is_masked = [](const Node* s) {
         return s->is_const() && is_float(s->dtype) && s->fimm() == -HUGE_VAL;
       };
-      if (is_hidden(n->src[1])) return scaled_product(n->src[2]);
-      return is_hidden(n->src[2]) ? scaled_product(n->src[1]) : nullptr;
+      if (is_masked(n->src[1])) return scaled_product(n->src[2]);
+      return is_masked(n->src[2]) ? scaled_product(n->src[1]) : nullptr;
     }
     if (n->op != Op::kMul) return nullptr;
     const bool is_first = n->src[0] == p_.parts.product;
@@ -136,15 +136,16 @@ class GroupAttentionScheduler {
     return is_scaled ? n : nullptr;
   }
 
-  /// A positive factor of all scores may as well be one of their distances: one multiplication.
+  /// A positive factor of all logits may as well be one of their distances: one multiplication.
   void take_scale() {
-    const Node* n = scaled_product(parts().score);
-    if (!n || (parts().seen_score && scaled_product(parts().seen_score) != n)) return;
+    const Node* n = scaled_product(parts().logit);
+    if (!n || (parts().unmasked_logit && scaled_product(parts().unmasked_logit) != n)) return;
     p_.scale *= n->src[n->src[0] == parts().product ? 1 : 0]->fimm();
     Graph& g = *parts().kernel->graph;
     const Node *from[] = {n}, *to[] = {parts().product};
-    parts().score = g.substitute(parts().score, from, to);
-    if (parts().seen_score) parts().seen_score = g.substitute(parts().seen_score, from, to);
+    parts().logit = g.substitute(parts().logit, from, to);
+    if (parts().unmasked_logit)
+      parts().unmasked_logit = g.substitute(parts().unmasked_logit, from, to);
   }
 
   bool has_loads(const Node* root) const {
@@ -198,12 +199,12 @@ class GroupAttentionScheduler {
 
   /// All work-items copy lines of a block at once.
   bool has_lines() const {
-    return p_.is_transposed() || p_.sub_groups * p_.sub_group / kPiece <= p_.key_block;
+    return p_.is_transposed() || p_.sub_groups * p_.sub_group / kChunk <= p_.key_block;
   }
 
   void choose_sub_groups() {
     const double few = busiest();
-    const bool is_uneven = parts().hidden_from != nullptr;
+    const bool is_uneven = parts().causal_bound != nullptr;
     p_.sub_groups = kManySubGroups;
     const bool is_whole = most(parts().row) >= static_cast<double>(p_.rows());
     const bool is_shared = is_uneven ? groups() >= kManyRounds * units_ : busiest() <= few;
@@ -225,7 +226,7 @@ class GroupAttentionScheduler {
       p_.sub_groups = chosen;
   }
 
-  /// Long rows of scores in few groups: other kernels share them out better.
+  /// Long rows of logits in few groups: other kernels share them out better.
   bool has_few_groups() const {
     return groups() * kLeastShare < units_ && p_.parts.key->src[0]->hi > kMostLonelyKeys;
   }

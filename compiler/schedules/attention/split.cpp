@@ -22,19 +22,19 @@ constexpr int64_t kLeastPart = 64;
 constexpr int64_t kGroupsOfUnit = 2;
 /// Queries of a head, or of heads that share keys.
 constexpr int64_t kMostQueries = 64;
-/// Of the maximum, the sum of powers, the products and the result.
+/// Of row max, row sum, logits and P·V.
 constexpr int kDecodeReductions = 4;
 
 bool has_attention(const ir::KernelIr& kernel) {
   if (kernel.stores.size() != 1 || kernel.params.empty() || kernel.params[0].is_read) return false;
   const Node* root = kernel.stores[0].value;
   int reductions = 0;
-  bool has_power = false;
+  bool has_exp = false;
   for (const Node* n : ir::topological({&root, 1})) {
     reductions += n->op == Op::kReduce;
-    has_power |= n->op == Op::kExp2;
+    has_exp |= n->op == Op::kExp2;
   }
-  return has_power && reductions >= kDecodeReductions;
+  return has_exp && reductions >= kDecodeReductions;
 }
 
 int64_t extent_of(const Node* range) {
@@ -66,7 +66,7 @@ class Splitter {
 
  private:
   bool choose(const AttentionParts& p, int64_t units) {
-    if (p.mix->dtype != DType::kF32 || p.weight != DType::kF32) return false;
+    if (p.pv->dtype != DType::kF32 || p.weight != DType::kF32) return false;
     rows_ = p.row ? extent_of(p.row) : 1;
     columns_ = extent_of(p.column);
     int64_t heads = 1;
@@ -79,23 +79,23 @@ class Splitter {
     return count_ > 1;
   }
 
-  /// Number of a query among those of all heads.
-  static const Node* query_number(Graph& g, const AttentionParts& p) {
+  /// Index of a query among those of all heads.
+  static const Node* query_index(Graph& g, const AttentionParts& p) {
     const Node* at = g.index(0);
     for (const Node* r : p.batch) at = g.add(g.mul(at, r->src[0]->imm), r);
     return p.row ? g.add(g.mul(at, p.row->src[0]->imm), p.row) : at;
   }
 
-  const Node* result_place(Graph& g, const AttentionParts& p, const Node* part) const {
-    const Node* line = g.add(g.mul(query_number(g, p), count_), part);
+  const Node* result_index(Graph& g, const AttentionParts& p, const Node* part) const {
+    const Node* line = g.add(g.mul(query_index(g, p), count_), part);
     return g.add(g.mul(line, columns_), p.column);
   }
-  const Node* sum_place(Graph& g, const AttentionParts& p, const Node* part) const {
-    const Node* line = g.add(g.mul(query_number(g, p), count_), part);
+  const Node* sum_index(Graph& g, const AttentionParts& p, const Node* part) const {
+    const Node* line = g.add(g.mul(query_index(g, p), count_), part);
     return g.add(line, queries_ * count_ * columns_);
   }
 
-  /// Distances as powers of 2.
+  /// Distances as exponents of 2.
   static const Node* scaled(Graph& g, const AttentionParts& p, const Node* distance) {
     return p.scale ? g.binary(Op::kMul, distance, p.scale) : distance;
   }
@@ -104,8 +104,8 @@ class Splitter {
     return g.select(is_none, g.constant_f(DType::kF32, 0), n);
   }
 
-  /// Attention over keys [part·length, (part + 1)·length), and the logarithm of its sum of powers.
-  /// Keys of the last part that are not there are hidden, and stand for the last one elsewhere.
+  /// Attention over keys [part·length, (part + 1)·length), and its log-sum-exp.
+  /// Keys of the last part that are not there are masked, and stand for the last one elsewhere.
   void make_parts(AttentionParts* p) const {
     Graph& g = *p->kernel->graph;
     const Node* all = p->key->src[0];
@@ -120,23 +120,23 @@ class Splitter {
       return g.substitute(n, std::array{p->key}, std::array{clamped});
     };
     const Node* lowest = g.constant_f(DType::kF32, -HUGE_VAL);
-    const Node* score = g.select(is_there, of_part(p->score), lowest);
-    const Node* most = or_zero(g, g.reduce(ReduceOp::kMax, score, std::array{key}));
-    const Node* distance = g.binary(Op::kSub, score, most);
-    const Node* power = g.unary(Op::kExp2, scaled(g, *p, distance));
-    const Node* total = g.reduce(ReduceOp::kSum, power, std::array{key});
-    const Node* is_empty = g.binary(Op::kEq, total, g.constant_f(DType::kF32, 0));
-    const Node* divisor = g.select(is_empty, g.constant_f(DType::kF32, 1), total);
-    const Node* weight = g.binary(Op::kMul, power, g.unary(Op::kRecip, divisor));
+    const Node* logit = g.select(is_there, of_part(p->logit), lowest);
+    const Node* row_max = or_zero(g, g.reduce(ReduceOp::kMax, logit, std::array{key}));
+    const Node* distance = g.binary(Op::kSub, logit, row_max);
+    const Node* numerator = g.unary(Op::kExp2, scaled(g, *p, distance));
+    const Node* row_sum = g.reduce(ReduceOp::kSum, numerator, std::array{key});
+    const Node* is_empty = g.binary(Op::kEq, row_sum, g.constant_f(DType::kF32, 0));
+    const Node* divisor = g.select(is_empty, g.constant_f(DType::kF32, 1), row_sum);
+    const Node* weight = g.binary(Op::kMul, numerator, g.unary(Op::kRecip, divisor));
     const Node* value =
         g.reduce(ReduceOp::kSum, g.binary(Op::kMul, weight, of_part(p->values)), std::array{key});
     const Node* logarithm = g.unary(Op::kLog2, divisor);
     if (p->scale)
       logarithm = g.binary(Op::kMul, logarithm, g.constant_f(DType::kF32, 1 / p->scale->fimm()));
-    const Node* sum = g.select(is_empty, lowest, g.binary(Op::kAdd, most, logarithm));
+    const Node* sum = g.select(is_empty, lowest, g.binary(Op::kAdd, row_max, logarithm));
     std::vector<ir::Store> stores;
-    stores.push_back({0, result_place(g, *p, part), value, nullptr});
-    stores.push_back({0, sum_place(g, *p, part), sum, g.less(p->column, g.index(1))});
+    stores.push_back({0, result_index(g, *p, part), value, nullptr});
+    stores.push_back({0, sum_index(g, *p, part), sum, g.less(p->column, g.index(1))});
     p->kernel->stores = std::move(stores);
     auto& ranges = p->kernel->ranges;
     ranges.insert(ranges.begin() + static_cast<ptrdiff_t>(p->batch.size()), part);
@@ -150,20 +150,20 @@ class Splitter {
       return g.reduce(op, value(part), std::array{part});
     };
     const auto logarithm = [&](const Node* part) {
-      return g.load(1, DType::kF32, sum_place(g, *p, part));
+      return g.load(1, DType::kF32, sum_index(g, *p, part));
     };
-    const Node* most = or_zero(g, sum_over(ReduceOp::kMax, logarithm));
+    const Node* row_max = or_zero(g, sum_over(ReduceOp::kMax, logarithm));
     const auto weight = [&](const Node* part) {
-      const Node* distance = g.binary(Op::kSub, logarithm(part), most);
+      const Node* distance = g.binary(Op::kSub, logarithm(part), row_max);
       return g.unary(Op::kExp2, scaled(g, *p, distance));
     };
-    const Node* mix = sum_over(ReduceOp::kSum, [&](const Node* part) {
-      const Node* result = g.load(1, DType::kF32, result_place(g, *p, part));
+    const Node* pv = sum_over(ReduceOp::kSum, [&](const Node* part) {
+      const Node* result = g.load(1, DType::kF32, result_index(g, *p, part));
       return g.binary(Op::kMul, weight(part), result);
     });
-    const Node* total = sum_over(ReduceOp::kSum, weight);
+    const Node* row_sum = sum_over(ReduceOp::kSum, weight);
     ir::Store& s = p->kernel->stores[0];
-    s.value = g.substitute(s.value, std::array{p->mix, p->total}, std::array{mix, total});
+    s.value = g.substitute(s.value, std::array{p->pv, p->row_sum}, std::array{pv, row_sum});
     // What else the kernel makes of the result would want other params.
     std::vector<const Node*> roots{s.value, s.index};
     if (s.gate) roots.push_back(s.gate);
@@ -172,14 +172,14 @@ class Splitter {
                                  return n->op != Op::kLoad ||
                                         (n->imm == 1 && n->dtype == DType::kF32);
                                }) &&
-           is_apart(mix, total, s.value);
+           is_apart(pv, row_sum, s.value);
   }
 
   /// Reductions left are those over parts.
-  bool is_apart(const Node* mix, const Node* total, const Node* value) const {
+  bool is_apart(const Node* pv, const Node* row_sum, const Node* value) const {
     int reductions = 0;
     for (const Node* n : ir::topological({&value, 1})) reductions += n->op == Op::kReduce;
-    return mix != total && reductions == 3;
+    return pv != row_sum && reductions == 3;
   }
 
   const ir::KernelIr& kernel_;

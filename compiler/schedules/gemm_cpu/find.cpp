@@ -13,7 +13,7 @@ namespace {
 using ir::Node;
 using ir::Op;
 
-/// Below these the copies cost more than tiles bring.
+/// Below these packing costs more than tiles bring.
 constexpr double kLeastRows = 4, kLeastK = 8, kLeastProducts = 1 << 15;
 constexpr size_t kMostProducts = 4;
 /// Nodes of what is computed around the sums; beyond it is no epilogue any more.

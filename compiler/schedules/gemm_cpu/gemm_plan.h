@@ -27,7 +27,7 @@ struct PanelDot {
   DotKind kind = DotKind::kU8S8;
   /// The left words are the first operand of DotKind (of kU8S8: the unsigned one).
   bool is_left_first = true;
-  /// Both factors are signed, or neither is: the upper bits of the left numbers are flipped, and
+  /// Both factors are signed, or neither is: the upper bits of the elements of A are flipped, and
   /// what this adds to every column is taken away again.
   bool flips_left = false;
 };
@@ -95,7 +95,7 @@ struct PackedGemmPlan {
   int64_t tile_columns() const { return int64_t{vectors} * lanes; }
 };
 
-/// For kernels that are worth it: enough rows, columns and K for the copies to pay. Targets
+/// For kernels that are worth it: enough rows, columns and K for packing to pay. Targets
 /// without work-groups.
 std::optional<Schedule> make_panel_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                             uint32_t units, ScheduleLimits limits);

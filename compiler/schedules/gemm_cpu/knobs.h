@@ -9,7 +9,7 @@
 
 namespace bm::compiler {
 
-/// A tile: `rows` broadcast numbers by `vectors` vectors of sums.
+/// A tile: `rows` broadcast elements by `vectors` vectors of sums.
 struct TileShape {
   int64_t rows = 1, vectors = 1;
 };

@@ -13,7 +13,7 @@ namespace {
 /// Bytes between the rows of a packed A, beyond its K: rows of a power of two would
 /// share few sets of a cache.
 constexpr int64_t kRowPadding = 64;
-/// Steps of the innermost loop written out: its own instructions take the place of products.
+/// Unroll factor of the innermost loop: its own instructions take the issue slots of products.
 constexpr int64_t kUnroll = 4;
 
 }  // namespace
@@ -96,7 +96,7 @@ bool PackedGemm::has_whole_tiles() const {
   return extent->is_const() && extent->imm % p_.tile_columns() == 0;
 }
 
-/// Code for places whose columns all exist, and code for tiles at the edge.
+/// Code for tiles whose columns all exist, and code for the tail.
 void PackedGemm::split_tail(ValueId column, BlockId parent, const SplitBody& body) {
   if (has_whole_tiles()) return body(parent, false);
   split_where(has_all_columns(column), parent, body);
@@ -186,24 +186,24 @@ void PackedGemm::multiply_tile(const Contraction& c, const Tile& tile, BlockId p
   const PanelProduct& product = c.product;
   start_tile(c, tile, parent);
   if (product.packs_b_on_the_fly) {
-    ValueId copies = tile.is_first;
-    if (!has_whole_tiles()) copies = b_.bit_and(copies, has_all_columns(tile.column));
-    e_.branch(copies, parent, [&](BlockId at) { add_steps(c, tile, true, at); });
-    e_.branch(e_.negated(copies), parent, [&](BlockId at) { add_steps(c, tile, false, at); });
+    ValueId packs = tile.is_first;
+    if (!has_whole_tiles()) packs = b_.bit_and(packs, has_all_columns(tile.column));
+    e_.branch(packs, parent, [&](BlockId at) { add_steps(c, tile, true, at); });
+    e_.branch(e_.negated(packs), parent, [&](BlockId at) { add_steps(c, tile, false, at); });
   } else {
     add_steps(c, tile, false, parent);
   }
 }
 
-/// All steps of K; `copies`: B comes from memory and goes into its panel.
-void PackedGemm::add_steps(const Contraction& c, const Tile& tile, bool copies, BlockId parent) {
+/// All steps of K; `packs_b`: B comes from memory and is packed into its panel.
+void PackedGemm::add_steps(const Contraction& c, const Tile& tile, bool packs_b, BlockId parent) {
   const PanelProduct& product = c.product;
   const ValueId steps = steps_of(product, tile.length);
   const auto run = [&](ValueId begin, ValueId end, int64_t unroll) {
     const Builder::Loop loop = b_.open_loop(parent);
     if (unroll > 1) prefetch_left(product, tile, loop.index, loop.body);
     for (int64_t u = 0; u < unroll; ++u)
-      multiply_step(c, tile, b_.add(loop.index, b_.index(u)), copies, loop.body);
+      multiply_step(c, tile, b_.add(loop.index, b_.index(u)), packs_b, loop.body);
     if (tile.ahead != kNone && unroll > 1) prefetch_panel(product, tile, loop, unroll);
     b_.close_loop(loop, begin, end, unroll);
   };
@@ -216,10 +216,10 @@ void PackedGemm::add_steps(const Contraction& c, const Tile& tile, bool copies, 
     run(whole, steps, 1);
 }
 
-void PackedGemm::multiply_step(const Contraction& c, const Tile& tile, ValueId step, bool copies,
+void PackedGemm::multiply_step(const Contraction& c, const Tile& tile, ValueId step, bool packs_b,
                                BlockId body) {
   const PanelProduct& product = c.product;
-  const std::vector<ValueId> right = b_vectors(c, tile, step, copies, body);
+  const std::vector<ValueId> right = b_vectors(c, tile, step, packs_b, body);
   const std::vector<ValueId> left = a_elements(c, tile, step, body);
   contract_vectors(
       b_, body, c.registers, right, [&](size_t i) { return e_.splat(left[i], p_.lanes); },
@@ -229,30 +229,30 @@ void PackedGemm::multiply_step(const Contraction& c, const Tile& tile, ValueId s
 }
 
 std::vector<ValueId> PackedGemm::b_vectors(const Contraction& c, const Tile& tile, ValueId step,
-                                           bool copies, BlockId body) {
+                                           bool packs_b, BlockId body) {
   const PanelProduct& product = c.product;
   std::vector<ValueId> right;
   const Index own(b_, step), first(b_, tile.first);
-  const Index place = Index(b_, tile.column) * product.steps_block() + own * p_.tile_columns();
-  if (product.reads_b_in_place || copies) {
+  const Index at = Index(b_, tile.column) * product.steps_block() + own * p_.tile_columns();
+  if (product.reads_b_in_place || packs_b) {
     const Index k = first + own * product.pack();
     const uint32_t binding = e_.make_bindings(k, body, 0, 1, 0);
     const Env env = e_.bound(block_.env, product.right_k[0], binding);
     const ValueId base = b_.add(block_.column, tile.column);
     const uint32_t column = e_.number_of(p_.column);
     Instances all = e_.bind_axis({env}, p_.column, base, body, p_.lanes, p_.vectors, p_.lanes);
-    if (copies) prefetch_rows_ahead(product.right, all, product.right_k[0], kRowsAhead, body);
+    if (packs_b) prefetch_rows_ahead(product.right, all, product.right_k[0], kRowsAhead, body);
     for (Env& e : all) {
       if (product.dot) e[column] = e_.binding(e[column]).first_lane;
       right.push_back(product.dot ? b_.words(static_cast<int>(product.right->imm), p_.lanes,
                                              e_.emit(product.right->src[0], e), false)
                                   : e_.splat(e_.emit(product.right, e), p_.lanes));
     }
-    if (copies) store_vectors(b_, body, c.right, place, right);
+    if (packs_b) store_vectors(b_, body, c.right, at, right);
     return right;
   }
   for (uint32_t v = 0; v < p_.vectors; ++v)
-    right.push_back(b_.local_load(body, c.right, Index(place + v * p_.lanes), p_.lanes));
+    right.push_back(b_.local_load(body, c.right, Index(at + v * p_.lanes), p_.lanes));
   return right;
 }
 

@@ -20,7 +20,7 @@ bool has_load(const Node* root) {
 
 }  // namespace
 
-/// The places of a tile's results on their way while its sums are made.
+/// The addresses of a tile's results prefetched while its accumulators are computed.
 void PackedGemm::prefetch_results(const Tile& tile, BlockId parent) {
   const uint32_t column = e_.number_of(p_.column);
   const Builder::Loop rows = b_.open_loop(parent);
@@ -92,14 +92,14 @@ void PackedGemm::store_accumulators(const std::vector<ValueId>& sums, const Tile
     const Instances all =
         e_.bind_axis({rows[r]}, p_.column, column, parent, p_.lanes, p_.vectors, p_.lanes);
     for (uint32_t v = 0; v < p_.vectors; ++v) {
-      const uint32_t place = r * p_.vectors + v;
+      const uint32_t vector = r * p_.vectors + v;
       for (size_t i = 0; i + 1 < p_.products.size(); ++i) {
-        const ValueId at = b_.add(sums[i], b_.index(int64_t{place} * p_.lanes));
+        const ValueId at = b_.add(sums[i], b_.index(int64_t{vector} * p_.lanes));
         e_.set_known(p_.products[i].reduce, all[v],
                      b_.local_load(parent, stores_[i].sums, at, p_.lanes));
       }
       e_.set_known(p_.products.back().reduce, all[v],
-                   b_.read(parent, stores_.back().registers[place]));
+                   b_.read(parent, stores_.back().registers[vector]));
     }
     e_.emit_stores(parent, all, e_.kernel().stores);
   }

@@ -45,8 +45,8 @@ void PackedGemm::fill_words(const Contraction& c, ValueId line, ValueId length, 
   b_.close_loop(loop, length, end, 1);
 }
 
-/// A number moved to its place in a word.
-ValueId PackedGemm::place_in_word(ValueId v, ValueId amount) {
+/// An element shifted to its bits of a word.
+ValueId PackedGemm::shift_in_word(ValueId v, ValueId amount) {
   const DType bits = item_size(b_.type(v).dtype) == 1 ? DType::kU8 : DType::kU16;
   const ValueId wide = b_.convert(b_.bitcast(v, bits), DType::kU32);
   return b_.raw(Op::kShl, DType::kU32, {wide, e_.splat(amount, b_.type(wide).lanes)});
@@ -70,9 +70,9 @@ void PackedGemm::pack_words(const Packing& state, const Instances& columns, Bloc
   for (size_t i = 0; i < all.size(); ++i) {
     const auto bits = static_cast<int64_t>(i) % pack * (32 / pack);
     const ValueId v = e_.splat(e_.emit(s.value, all[i]), s.lanes);
-    const ValueId placed = place_in_word(v, b_.constant({DType::kU32, 1}, bits));
+    const ValueId shifted = shift_in_word(v, b_.constant({DType::kU32, 1}, bits));
     ValueId& word = words[i / static_cast<size_t>(pack)];
-    word = word == kNone ? placed : b_.bit_or(word, placed);
+    word = word == kNone ? shifted : b_.bit_or(word, shifted);
   }
   if (s.lanes > 1) prefetch_rows_ahead(s.value, all, s.k, kWordRowsAhead, loop.body);
   store_vectors(b_, loop.body, s.array, at, words);
@@ -92,12 +92,12 @@ void PackedGemm::pack_last_word(const Packing& state, const Instances& columns, 
   const Builder::Loop loop = b_.open_loop(block);
   const ValueId base = b_.add(s.first, loop.index);
   const Instances all = e_.bind_axis(columns, s.k, base, loop.body, 1, 1, 1);
-  const Index place = (Index(b_, loop.index) - Index(b_, first)) * (32 / pack);
-  const ValueId amount = b_.convert(place, DType::kU32);
+  const Index shift = (Index(b_, loop.index) - Index(b_, first)) * (32 / pack);
+  const ValueId amount = b_.convert(shift, DType::kU32);
   for (size_t v = 0; v < all.size(); ++v) {
     const ValueId number = e_.splat(e_.emit(s.value, all[v]), s.lanes);
-    const ValueId placed = place_in_word(number, amount);
-    b_.assign(loop.body, words[v], b_.bit_or(b_.read(loop.body, words[v]), placed));
+    const ValueId shifted = shift_in_word(number, amount);
+    b_.assign(loop.body, words[v], b_.bit_or(b_.read(loop.body, words[v]), shifted));
   }
   b_.close_loop(loop, first, s.count, 1);
   const Index at = Index(b_, s.at) + Index(b_, step) * p_.tile_columns();
@@ -111,15 +111,15 @@ ValueId PackedGemm::transpose_words(const Packing& state, const Instances& colum
                                     BlockId parent) {
   const VectorStage& s = state.stage;
   const uint32_t lanes = p_.lanes;
-  const int64_t deep = int64_t{lanes} * state.c.product.pack();
+  const int64_t square_k = int64_t{lanes} * state.c.product.pack();
   const Node* load = s.value;
   const uint32_t number =
       e_.number_of(load == state.c.product.edge_right ? p_.edge_column : p_.column);
   const int64_t step = *e_.strides(number, lanes).stride(load->src[0]);
-  const ValueId squares = e_.divide_index(Op::kDiv, s.count, b_.index(deep), false);
+  const ValueId squares = e_.divide_index(Op::kDiv, s.count, b_.index(square_k), false);
   const Builder::Loop loop = b_.open_loop(parent);
   const Index first(b_, s.first), square(b_, loop.index);
-  const Index base = first + square * deep;
+  const Index base = first + square * square_k;
   const Instances all = e_.bind_axis(columns, s.k, base, loop.body, 1, 1, 1);
   const Index line = square * (p_.tile_columns() * lanes);
   for (uint32_t v = 0; v < all.size(); ++v) {

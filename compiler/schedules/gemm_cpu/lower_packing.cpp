@@ -9,7 +9,7 @@ namespace bm::compiler {
 namespace {
 
 /// Iterations of a copying loop side by side.
-constexpr uint32_t kCopies = 4;
+constexpr uint32_t kPackUnroll = 4;
 /// Of a byte; see PanelDot::flips_left.
 constexpr int64_t kUpperBit = 0x80;
 /// Bytes between rows from which on a loop over rows outruns the hardware's prefetchers.
@@ -34,7 +34,7 @@ void PackedGemm::pack_b(const Contraction& c, ValueId first, ValueId trip_count,
                    .inner_count = product.inner,
                    .at = panel,
                    .step = p_.tile_columns(),
-                   .copies = kCopies}};
+                   .unroll = kPackUnroll}};
     const ValueId base = b_.add(block_.column, tiles.index);
     const bool is_single = product.right_copy == PanelCopy::kSingle ||
                            (has_tail && product.right_copy != PanelCopy::kVectors);
@@ -42,7 +42,7 @@ void PackedGemm::pack_b(const Contraction& c, ValueId first, ValueId trip_count,
     state.stage.value = has_tail && !is_single ? product.edge_right : product.right;
     if (!is_single) {
       const Node* column = has_tail ? p_.edge_column : p_.column;
-      if (product.right_copy == PanelCopy::kTransposed) state.stage.copies = p_.lanes;
+      if (product.right_copy == PanelCopy::kTransposed) state.stage.unroll = p_.lanes;
       columns = e_.bind_axis(columns, column, base, inside, p_.lanes, p_.vectors, p_.lanes);
     } else {
       state.stage.lanes = 1;
@@ -104,13 +104,13 @@ void PackedGemm::pack_columns(const Packing& state, ValueId inner, const Instanc
   if (state.c.product.dot) return pack_words(state, columns, parent);
   const VectorStage& stage = state.stage;
   stage_vectors(e_, stage, inner, columns, parent, [&](const Instances& all, BlockId body) {
-    // Windows are read again for every place in them.
+    // Windows are read again for every position in them.
     if (stage.lanes > 1 && state.c.product.right_k.size() == 1)
       prefetch_rows_ahead(stage.value, all, stage.k, kRowsAhead, body);
   });
 }
 
-/// Asks for what `value` loads in lanes `ahead` iterations of `k` from now.
+/// Prefetches what `value` loads in lanes `ahead` iterations of `k` from now.
 void PackedGemm::prefetch_rows_ahead(const Node* value, const Instances& all, const Node* k,
                                      int64_t ahead, BlockId body) {
   std::vector<std::pair<int64_t, ValueId>> rows;

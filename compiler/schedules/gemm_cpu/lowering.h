@@ -77,10 +77,10 @@ class PackedGemm {
   KBlock open_k_block(const Contraction& c, BlockId parent);
   void multiply_blocks(size_t index, BlockId parent);
   void multiply_tile(const Contraction& c, const Tile& tile, BlockId parent);
-  void add_steps(const Contraction& c, const Tile& tile, bool copies, BlockId parent);
-  void multiply_step(const Contraction& c, const Tile& tile, ValueId step, bool copies,
+  void add_steps(const Contraction& c, const Tile& tile, bool packs_b, BlockId parent);
+  void multiply_step(const Contraction& c, const Tile& tile, ValueId step, bool packs_b,
                      BlockId body);
-  std::vector<ValueId> b_vectors(const Contraction& c, const Tile& tile, ValueId step, bool copies,
+  std::vector<ValueId> b_vectors(const Contraction& c, const Tile& tile, ValueId step, bool packs_b,
                                  BlockId body);
   std::vector<ValueId> a_elements(const Contraction& c, const Tile& tile, ValueId step,
                                   BlockId body);
@@ -123,7 +123,7 @@ class PackedGemm {
   ValueId steps_of(const PanelProduct& product, ValueId length);
   bool has_whole_words(const PanelProduct& product) const;
   void fill_words(const Contraction& c, ValueId line, ValueId length, BlockId parent);
-  ValueId place_in_word(ValueId v, ValueId amount);
+  ValueId shift_in_word(ValueId v, ValueId amount);
   void pack_words(const Packing& state, const Instances& columns, BlockId parent);
   void pack_last_word(const Packing& state, const Instances& columns, ValueId step, BlockId parent);
   ValueId transpose_words(const Packing& state, const Instances& columns, BlockId parent);

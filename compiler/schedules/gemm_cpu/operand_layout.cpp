@@ -11,7 +11,7 @@ namespace {
 
 using ir::Node;
 
-/// Rows of a tile that may begin at the same place of their pages: a set of L1 holds
+/// Rows of a tile that may begin at the same offset of their pages: a set of L1 holds
 /// them with room for more.
 constexpr int64_t kRowsOfPlace = 8;
 /// Up to which B from L2 is not copied.

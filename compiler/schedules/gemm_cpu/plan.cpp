@@ -21,7 +21,7 @@ constexpr double kFarCycles = 8;   // more where it comes from beyond the privat
 /// of sums that is transposed and stored afterwards.
 constexpr double kElementCycles = 2, kTransposedStoreCycles = 12;
 constexpr double kLatency = 4;  // of a multiply-add, two of which start per cycle
-/// Share of the time from which on copies are worth avoiding.
+/// Share of the time from which on packing is worth avoiding.
 constexpr double kExpensivePacking = 0.04;
 /// Arithmetic operations that CodeObject::work_per_block counts as one.
 constexpr double kOperationsPerWork = 8;

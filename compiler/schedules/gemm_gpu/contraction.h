@@ -54,7 +54,7 @@ std::optional<MatrixProduct> find_matrix_product(const CostModel& model);
 const ir::Node* matrix_factor(const ir::Node* n, DType sum);
 
 /// How `load` can be read: `along` and `k` must appear as such in its index, and 16 bytes from
-/// every place that is read must start at a multiple of 16 if the param does.
+/// every address that is read must start at a multiple of 16 if the param does.
 std::optional<MatrixOperand> matrix_operand(const CostModel& model, const ir::Node* load,
                                             const ir::Node* along, const ir::Node* k,
                                             const ir::Node* other);

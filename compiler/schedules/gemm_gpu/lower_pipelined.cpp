@@ -1,7 +1,7 @@
 // GEMM by MMA or warpgroup MMA (wgmma) with tiles staged in shared memory, in a multistage pipeline
 // ahead of the instructions; see PipePlan and TileLayout.
 //
-// A stage is 128 bytes deep: the left tile, then the right one, each a LineTile. Where memory has
+// A stage is 128 bytes of K: the left tile, then the right one, each a LineTile. Where memory has
 // contiguous along K, a line is a row (column) of the operand; else it is 64 rows (columns) of one
 // step of K, and there are panels of as many lines as a stage has steps.
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace bm::compiler {
 namespace {
 
 constexpr int64_t kLine = PipePlan::kLineBytes;
-constexpr uint32_t kWord = 4, kPiece = LineTile::kPiece;  // bytes of copies
+constexpr uint32_t kWord = 4, kChunk = LineTile::kChunk;  // bytes of copies
 /// Accumulators of a work-item that are adjacent in a row.
 constexpr uint32_t kPair = 2;
 
@@ -50,10 +50,10 @@ LineTile PipelinedGemm::line_tile(const Pipe& pipe, const MatrixOperand& o, Valu
                        .block = pipe.block,
                        .first = is_left ? pipe.tile.first_row : pipe.tile.first_column,
                        .end = end(o.along, rows)};
-  const TileAxis deep{
+  const TileAxis along_k{
       .loop = p_.k, .block = block, .first = iteration, .step = k, .end = end(p_.k, k)};
-  if (is_k_major(o)) return {.load = o.load, .across = along, .along = deep, .lines = rows};
-  return {.load = o.load, .across = deep, .along = along, .lines = k, .panels = rows / k};
+  if (is_k_major(o)) return {.load = o.load, .across = along, .along = along_k, .lines = rows};
+  return {.load = o.load, .across = along_k, .along = along, .lines = k, .panels = rows / k};
 }
 
 void PipelinedGemm::copy_stage(const Pipe& pipe, ValueId iteration, ValueId stage, BlockId block) {
@@ -67,7 +67,7 @@ void PipelinedGemm::copy_stage(const Pipe& pipe, ValueId iteration, ValueId stag
     if (p_.has_words(o))
       return pipe.stage.for_words(tile, at, pipe.tile.env, [&](const LineCopy& c) { words(c, 1); });
     pipe.stage.for_copies(tile, at, pipe.tile.env, [&](const LineCopy& c) {
-      if (p_.has_rounding() && pipe.copy != CopyKind::kAsync) return words(c, kPiece / kWord);
+      if (p_.has_rounding() && pipe.copy != CopyKind::kAsync) return words(c, kChunk / kWord);
       pipe.stage.issue(block, pipe.copy, c);
     });
   };
@@ -81,7 +81,7 @@ void PipelinedGemm::round_stage(const Pipe& pipe, ValueId iteration, ValueId sta
     const LineTile tile = line_tile(pipe, o, iteration, block);
     const bool has_words = p_.has_words(o);
     const auto one = [&](const LineCopy& c) {
-      b_.round_tf32(block, pipe.stage.array(), c.to, has_words ? kWord : kPiece);
+      b_.round_tf32(block, pipe.stage.array(), c.to, has_words ? kWord : kChunk);
     };
     if (has_words)
       pipe.stage.for_words(tile, at, pipe.tile.env, one, true);
@@ -104,7 +104,7 @@ void PipelinedGemm::prefetch_stage(const Pipe& pipe, ValueId iteration, BlockId 
   if (is_async(pipe)) b_.pipe(block, PipeOp::kCommitCopies);
 }
 
-/// What the sub-group has of an operand, `step` instructions deep.
+/// What the sub-group has of an operand at step `step` of K.
 SlotWords PipelinedGemm::load_fragments(const Pipe& pipe, const MatrixOperand& o, uint32_t step,
                                         ValueId stage, BlockId block) const {
   const bool is_left = &o == &p_.left;
@@ -134,7 +134,7 @@ void PipelinedGemm::multiply_stage(const Pipe& pipe, ValueId stage, BlockId bloc
   }
 }
 
-/// By instructions that read local memory. Four sub-groups have 64 rows and all columns.
+/// By instructions that read shared memory. Four sub-groups have 64 rows and all columns.
 void PipelinedGemm::multiply_warpgroup_stage(const Pipe& pipe, ValueId stage, BlockId block) {
   const int64_t panel = p_.stage_k() * kLine, items = int64_t{p_.sub_group} * p_.info.sub_groups;
   const int64_t rows = int64_t{p_.left.rows()} * p_.info.sub_groups;
@@ -194,8 +194,8 @@ void PipelinedGemm::store_results(const Tile& tile, BlockId block, bool is_align
     const ValueId end = is_uneven(range, step) ? e_.emit(range->src[0], tile.env) : kNone;
     return Offsets(e_, b_.add(first, own), block, end, is_clamped);
   };
-  Offsets row_lines = lines(tile.row, {b_, tile.place}, p_.left.along, p_.block_m());
-  std::vector<Offsets::Place> rows;
+  Offsets row_lines = lines(tile.row, {b_, tile.lane_group}, p_.left.along, p_.block_m());
+  std::vector<Offsets::Position> rows;
   for (uint32_t slot = 0; slot < p_.left.slots; ++slot)
     rows.push_back(row_lines.at(int64_t{slot} * p_.left.slot));
   Offsets columns = lines(tile.column, Index(b_, tile.part) * kPair, p_.right.along, p_.block_n());
@@ -205,11 +205,11 @@ void PipelinedGemm::store_results(const Tile& tile, BlockId block, bool is_align
   std::optional<Epilogue> out;
   for (uint32_t j = 0; j < p_.right.slots; ++j) {
     if (!out) out.emplace(e_, p_.reduce);
-    std::array<Offsets::Place, kPair> pair;
+    std::array<Offsets::Position, kPair> pair;
     for (uint32_t e = 0; e < kPair; ++e) pair[e] = columns.at(int64_t{j} * p_.right.slot + e);
     for (uint32_t i = 0; i < p_.left.slots; ++i)
       for (uint32_t e = 0; e < kPair; ++e) {
-        const Offsets::Place &row = rows[i], &column = pair[e];
+        const Offsets::Position &row = rows[i], &column = pair[e];
         ValueId gate = row.exists == kNone ? column.exists : row.exists;
         if (row.exists != kNone && column.exists != kNone)
           gate = b_.bit_and(row.exists, column.exists);
@@ -232,9 +232,9 @@ void PipelinedGemm::run() {
   e_.program().locals[array].alignment = LineTile::kAlignment;
   e_.program().has_dynamic_shared = bytes > b_.target().shared_memory_bytes;
   const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
-  const Tile place = place_tile(groups.index, groups.body);
-  // Copies of 16 bytes and stores of neighbours need params that start at multiples of 16; memory
-  // that a program was given may not.
+  const Tile at = tile_of_group(groups.index, groups.body);
+  // Copies of 16 bytes and stores of adjacent elements need params that start at multiples of 16;
+  // memory that a program was given may not.
   ValueId is_aligned = operands_aligned();
   for (const ir::Store& s : e_.kernel().stores) {
     const ValueId out = b_.is_aligned(s.param);
@@ -243,22 +243,22 @@ void PipelinedGemm::run() {
   ValueId is_not = e_.negated(is_aligned);
   // Extents that are known at launch only leave some groups without a tile.
   const auto is_inside = [&](const MatrixOperand& o, ValueId first) {
-    return b_.lt(first, e_.emit(o.along->src[0], place.env));
+    return b_.lt(first, e_.emit(o.along->src[0], at.env));
   };
   for (const MatrixOperand* o : {&p_.left, &p_.right})
     if (!o->along->src[0]->is_const()) {
-      const ValueId has_tile = is_inside(*o, o == &p_.left ? place.first_row : place.first_column);
+      const ValueId has_tile = is_inside(*o, o == &p_.left ? at.first_row : at.first_column);
       is_aligned = b_.bit_and(is_aligned, has_tile);
       is_not = b_.bit_and(is_not, has_tile);
     }
   // True, but assemblers do not know: where the epilogue is in a basic block of its own, they leave
   // its instructions behind the last wait. Others among the products would put all these in a row.
   const bool is_group = p_.info.sub_groups > 1;
-  const ValueId has_results = is_group ? is_inside(p_.right, place.first_column) : kNone;
+  const ValueId has_results = is_group ? is_inside(p_.right, at.first_column) : kNone;
   const bool has_async = b_.target().pipe.has_async_copies;
   for (const bool is_fast : {true, false}) {
     const BlockId block = b_.open_block(groups.body);
-    Tile tile = place;
+    Tile tile = at;
     clear_accumulators(&tile, block);
     const CopyKind fast = has_async ? CopyKind::kAsync : CopyKind::kWords;
     const LineStage stage(e_, e_.schedule().block, array);

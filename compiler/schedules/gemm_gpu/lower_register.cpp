@@ -48,7 +48,7 @@ void OuterLoops::close() {
     b_.close_loop(open_[i].loop, b_.index(0), open_[i].end, 1);
 }
 
-MmaGemm::Tile MmaGemm::place_tile(ValueId group, BlockId block) {
+MmaGemm::Tile MmaGemm::tile_of_group(ValueId group, BlockId block) {
   const int64_t rows = p_.grid_m(), columns = p_.grid_n();
   Tile tile;
   tile.env = e_.unbound();
@@ -61,10 +61,10 @@ MmaGemm::Tile MmaGemm::place_tile(ValueId group, BlockId block) {
   const ValueId item = b_.item(), sub_group = b_.shr(item, std::countr_zero(p_.sub_group));
   const ValueId lane = b_.bit_and(item, b_.index(p_.sub_group - 1));
   if (p_.info.is_part_low) {
-    tile.place = b_.shr(lane, std::countr_zero(p_.info.parts));
+    tile.lane_group = b_.shr(lane, std::countr_zero(p_.info.parts));
     tile.part = b_.bit_and(item, b_.index(p_.info.parts - 1));
   } else {
-    tile.place = b_.bit_and(item, b_.index(p_.info.slot - 1));
+    tile.lane_group = b_.bit_and(item, b_.index(p_.info.slot - 1));
     tile.part = b_.shr(lane, std::countr_zero(p_.info.slot));
   }
   const Index warp(b_, sub_group);
@@ -85,9 +85,9 @@ MmaGemm::Tile MmaGemm::place_tile(ValueId group, BlockId block) {
 }
 
 void RegisterGemm::bind_tile(Tile* tile, BlockId block) {
-  const Index place(b_, tile->place), part(b_, tile->part);
+  const Index lane_group(b_, tile->lane_group), part(b_, tile->part);
   const auto slots = [&](const MatrixOperand& o, ValueId first, std::vector<uint32_t>* out) {
-    Offsets lines(e_, Index(Index(b_, first) + place * slot_step(o)), block);
+    Offsets lines(e_, Index(Index(b_, first) + lane_group * slot_step(o)), block);
     for (uint32_t slot = 0; slot < o.slots; ++slot)
       out->push_back(lines.at(slot_offset(o, slot)).binding);
   };
@@ -102,15 +102,15 @@ void RegisterGemm::bind_tile(Tile* tile, BlockId block) {
     return results.at(slot_offset(moved, slot) + slot_step(moved) * number);
   };
   for (uint32_t slot = 0; slot < p_.left.slots; slot += p_.info.a_slots) {
-    std::vector<Offsets::Place>& rows = tile->out_rows.emplace_back();
+    std::vector<Offsets::Position>& rows = tile->out_rows.emplace_back();
     for (uint32_t s = 0; s < p_.info.sums; ++s)
-      rows.push_back(is_paired ? Offsets::Place{.binding = tile->left[slot + s / 2]}
+      rows.push_back(is_paired ? Offsets::Position{.binding = tile->left[slot + s / 2]}
                                : result(slot, s * p_.info.row_step));
   }
   for (uint32_t slot = 0; slot < p_.right.slots; ++slot) {
-    std::vector<Offsets::Place>& columns = tile->out_columns.emplace_back();
+    std::vector<Offsets::Position>& columns = tile->out_columns.emplace_back();
     for (uint32_t s = 0; s < p_.info.sums; ++s)
-      columns.push_back(!is_paired ? Offsets::Place{.binding = tile->right[slot]}
+      columns.push_back(!is_paired ? Offsets::Position{.binding = tile->right[slot]}
                         : s < 2    ? result(slot, s)
                                    : columns[s - 2]);
   }
@@ -145,14 +145,14 @@ SlotWords RegisterGemm::fragments(const MatrixOperand& o, const std::vector<uint
     for (uint32_t w = 0; w < count; ++w) out.push_back(b_.extract(words, w));
     return out;
   };
-  Offsets places(e_, k, block);
-  const auto at_k = [&](int64_t r) { return places.at(offset + r).binding; };
+  Offsets steps(e_, k, block);
+  const auto at_k = [&](int64_t r) { return steps.at(offset + r).binding; };
   SlotWords out;
   if (o.is_k_major) {
     for (uint32_t slot = 0; slot < o.slots; ++slot) out.push_back(load(slot, at_k(0)));
     return out;
   }
-  // Rows of memory are one number deep: those of adjacent steps of K are put together.
+  // Rows of memory hold one step of K: those of adjacent steps are packed into words.
   const auto half = [&](ValueId word, uint32_t from, uint32_t to) {
     if (from == to)
       return b_.bit_and(word, b_.constant({DType::kU32, 1}, to ? 0xffff0000 : 0xffff));
@@ -183,14 +183,14 @@ void RegisterGemm::multiply_tiles(const Tile& tile, BlockId block, bool is_align
   const Builder::Loop loop = b_.open_loop(outer.body());
   const Index first(b_, loop.index), part(b_, tile.part);
   const Index k = p_.info.parts > 1 ? Index(first + part * p_.left.per_load()) : first;
-  // Words of every slot, all chunks of an iteration one after the other.
+  // Words of every slot, all steps of K of an iteration one after the other.
   SlotWords left(p_.left.slots), right(p_.right.slots);
-  const auto append = [](SlotWords* all, const SlotWords& chunk) {
-    for (size_t slot = 0; slot < chunk.size(); ++slot)
-      (*all)[slot].insert((*all)[slot].end(), chunk[slot].begin(), chunk[slot].end());
+  const auto append = [](SlotWords* all, const SlotWords& step_words) {
+    for (size_t slot = 0; slot < step_words.size(); ++slot)
+      (*all)[slot].insert((*all)[slot].end(), step_words[slot].begin(), step_words[slot].end());
   };
-  for (uint32_t c = 0; c < p_.chunks; ++c) {
-    const int64_t offset = c * p_.chunk();
+  for (uint32_t c = 0; c < p_.k_steps; ++c) {
+    const int64_t offset = c * p_.k_step();
     append(&left, fragments(p_.left, tile.left, env, k, offset, loop.body, is_aligned));
     append(&right, fragments(p_.right, tile.right, env, k, offset, loop.body, is_aligned));
   }
@@ -219,7 +219,7 @@ void lower_register_gemm(Emitter& e) { RegisterGemm(e).run(); }
 
 void RegisterGemm::run() {
   const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
-  Tile tile = place_tile(groups.index, groups.body);
+  Tile tile = tile_of_group(groups.index, groups.body);
   bind_tile(&tile, groups.body);
   // Loads of 16 bytes need params that start at a multiple of them; memory that a program was given
   // may not.

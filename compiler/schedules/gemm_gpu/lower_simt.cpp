@@ -8,7 +8,7 @@
 namespace bm::compiler {
 namespace {
 
-/// Elements that one access of local memory takes.
+/// Elements that one access of shared memory takes.
 uint32_t quad(const Node* n) { return 16 / static_cast<uint32_t>(item_size(n->dtype)); }
 
 /// Distance of a work-item's result `i` from its first: whole accesses are spread over the tile, so
@@ -20,7 +20,7 @@ int64_t spread_out(const StagedOperand& o, uint32_t i) {
 
 }  // namespace
 
-void SimtGemm::place_tile(ValueId group, BlockId block) {
+void SimtGemm::tile_of_group(ValueId group, BlockId block) {
   s_.env = e_.unbound();
   ValueId rest = group;
   const ValueId column = e_.next_digit(&rest, b_.index(p_.right.tiles()), false);
@@ -51,19 +51,19 @@ std::vector<std::pair<ValueId, ValueId>> SimtGemm::stage_share(const StagedOpera
   // Rows beyond the matrix are not stored: the last one stands for them. Steps of K beyond it add
   // nothing.
   Offsets along = lines(o.along, o.tile, b_.add(first, along_own), block);
-  Offsets deep = lines(p_.k, p_.steps, b_.add(k, k_own), block);
+  Offsets steps = lines(p_.k, p_.steps, b_.add(k, k_own), block);
   const auto row = static_cast<int64_t>(o.row());
-  const Index place = k_own * row + along_own;
+  const Index at = k_own * row + along_own;
   std::vector<std::pair<ValueId, ValueId>> out;
   for (uint32_t e = 0; e < o.tile * p_.steps; e += items) {
     const int64_t low_offset = e % inner, high_offset = e / inner;
     const int64_t along_offset = o.is_k_major ? high_offset : low_offset;
     const int64_t k_offset = o.is_k_major ? low_offset : high_offset;
     const Env line = e_.bound(env, o.along, along.at(along_offset).binding);
-    const Offsets::Place step = deep.at(k_offset);
+    const Offsets::Position step = steps.at(k_offset);
     ValueId value = e_.emit(o.value, e_.bound(line, p_.k, step.binding));
     if (step.exists != kNone) value = b_.select(step.exists, value, b_.constant(b_.type(value), 0));
-    out.emplace_back(Index(place + (k_offset * row + along_offset)), value);
+    out.emplace_back(Index(at + (k_offset * row + along_offset)), value);
   }
   return out;
 }
@@ -97,14 +97,14 @@ void SimtGemm::multiply(BlockId block) {
 
 void SimtGemm::store_results(BlockId block) {
   const Confined confined(e_, block);
-  const auto places = [&](const StagedOperand& o, ValueId first, ValueId own) {
+  const auto positions = [&](const StagedOperand& o, ValueId first, ValueId own) {
     Offsets all = lines(o.along, o.tile, b_.add(first, own), block);
-    std::vector<Offsets::Place> out;
+    std::vector<Offsets::Position> out;
     for (uint32_t i = 0; i < o.per_item; ++i) out.push_back(all.at(spread_out(o, i)));
     return out;
   };
-  const std::vector<Offsets::Place> rows = places(p_.left, s_.row, s_.item_row),
-                                    columns = places(p_.right, s_.column, s_.item_column);
+  const std::vector<Offsets::Position> rows = positions(p_.left, s_.row, s_.item_row),
+                                       columns = positions(p_.right, s_.column, s_.item_column);
   bool is_cut = false;
   Epilogue out(e_, p_.reduce);
   for (size_t i = 0; i < rows.size(); ++i)
@@ -127,7 +127,7 @@ void lower_simt_gemm(Emitter& e) { SimtGemm(e).run(); }
 
 void SimtGemm::run() {
   const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
-  place_tile(groups.index, groups.body);
+  tile_of_group(groups.index, groups.body);
   // Extents that are known at launch only leave some groups without a tile.
   ValueId has_tile = kNone;
   for (const StagedOperand* o : {&p_.left, &p_.right}) {

@@ -44,18 +44,18 @@ class MmaGemm {
     ValueId row = kNone, column = kNone;              // first of the tile
     ValueId first_row = kNone, first_column = kNone;  // first of the group's
     ValueId own_row = kNone, own_column = kNone;      // distance between these
-    ValueId place = kNone, part = kNone;              // lane group and thread in it of this one
+    ValueId lane_group = kNone, part = kNone;         // this one's, and the thread in it
     Env env;                                          // loops besides rows and columns
     std::vector<uint32_t> left, right;  // bindings of the rows and columns that are loaded
     // Where the results of a work-item belong: rows of [left slots of an instruction][result],
     // columns of [right slot][result].
-    std::vector<std::vector<Offsets::Place>> out_rows, out_columns;
+    std::vector<std::vector<Offsets::Position>> out_rows, out_columns;
     // First register of [left slots of an instruction][right slot].
     std::vector<uint32_t> accumulators;
   };
 
   explicit MmaGemm(Emitter& e) : e_(e), b_(e.builder()), p_(*e.schedule().matrix()) {}
-  Tile place_tile(ValueId group, BlockId block);
+  Tile tile_of_group(ValueId group, BlockId block);
   void clear_accumulators(Tile* tile, BlockId block);
   /// Whether A and B start at multiples of 16 bytes.
   ValueId operands_aligned();
@@ -129,10 +129,10 @@ class SimtGemm {
     uint32_t left = 0, right = 0;                   // local arrays: steps × tile
   };
 
-  void place_tile(ValueId group, BlockId block);
+  void tile_of_group(ValueId group, BlockId block);
   std::vector<std::pair<ValueId, ValueId>> stage_share(const StagedOperand& operand, ValueId first,
                                                        const Env& env, ValueId k, BlockId block);
-  /// Places along a loop from `first` on; those beyond it are clamped where tiles cut it.
+  /// Positions along a loop from `first` on; those beyond it are clamped where tiles cut it.
   Offsets lines(const Node* range, uint32_t tile, ValueId first, BlockId block);
   void multiply(BlockId block);
   void store_results(BlockId block);

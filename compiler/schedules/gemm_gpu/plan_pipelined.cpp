@@ -1,5 +1,5 @@
 // Multistage pipelined GEMM on tensor cores (double buffer and more): tiles, stages, swizzle.
-// Schedule for products of matrices whose tiles go through local memory, several stages of K
+// Schedule for GEMM whose tiles go through shared memory, several stages of K
 // ahead of the matrix instructions: these read them there, or sub-groups read fragments of them.
 // Tiles may reach beyond rows, columns and K.
 #include <algorithm>
@@ -20,13 +20,13 @@ using ir::Node;
 constexpr double kMostEpilogue = 5200;
 constexpr double kOtherRegisters = 56;
 /// Rows, columns and bytes of K below which fragments come straight from memory.
-constexpr int64_t kLeastExtent = 64, kLeastDepthBytes = 128;
+constexpr int64_t kLeastExtent = 64, kLeastBytesOfK = 128;
 /// The same for products that can be done in no other way by matrix instructions.
-constexpr int64_t kLeastTailExtent = 16, kLeastTailDepthBytes = 64;
+constexpr int64_t kLeastTailExtent = 16, kLeastTailBytesOfK = 64;
 // Rough cycles of one compute unit. Source: measurements of mma.sync and wgmma in arXiv 2402.13499.
-constexpr double kProductCycles = 2;       ///< 16·8 results, 32 bytes deep
-constexpr double kGroupProductCycles = 1;  ///< the same, by an instruction that reads local memory
-constexpr double kLocalCycles = 1;         ///< 128 bytes of local memory
+constexpr double kMmaCycles = 2;           ///< 16·8 results, 32 bytes of K
+constexpr double kWarpgroupMmaCycles = 1;  ///< the same, by an instruction that reads shared memory
+constexpr double kSharedCycles = 1;        ///< 128 bytes of shared memory
 constexpr double kFarCycles = 2;           ///< 128 bytes from the cache of all units
 constexpr double kLatencyCycles = 1000;    ///< from asking for a stage until it is there
 constexpr double kStartCycles = 1500;      ///< of a group
@@ -76,8 +76,8 @@ class PipeScheduler : GemmPlanner {
   }
 
   /// Whether 16 bytes of a line are all inside the operand or all beyond it.
-  static bool has_whole_pieces(const MatrixOperand& o, const Node* k, bool is_group) {
-    // Only words of two numbers can be transposed; those of one on their way to local memory.
+  static bool has_whole_chunks(const MatrixOperand& o, const Node* k, bool is_group) {
+    // Only words of two elements can be transposed; those of one on their way to shared memory.
     const bool has_words = item_size(o.load->dtype) == 4 && is_group;
     if (!o.is_k_major && item_size(o.load->dtype) != 2 && !has_words) return false;
     const int64_t size = extent(o.is_k_major ? k : o.along);
@@ -90,9 +90,9 @@ class PipeScheduler : GemmPlanner {
       return false;
     const int64_t least = std::min(p.left.most(), p.right.most());
     const int64_t bytes = extent(p.k) * item_size(p.info.in);
-    if (least >= kLeastExtent && bytes >= kLeastDepthBytes) return true;
+    if (least >= kLeastExtent && bytes >= kLeastBytesOfK) return true;
     ScheduleLimits limits = limits_;
-    return least >= kLeastTailExtent && bytes >= kLeastTailDepthBytes &&
+    return least >= kLeastTailExtent && bytes >= kLeastTailBytesOfK &&
            !make_matrix_schedule(kernel_, target_, static_cast<uint32_t>(units_), limits);
   }
 
@@ -103,8 +103,8 @@ class PipeScheduler : GemmPlanner {
       const auto left = matrix_operand(model_, product.loads[side], rows, k, columns);
       const auto right = matrix_operand(model_, product.loads[1 - side], columns, k, rows);
       const bool is_group = info.sub_groups > 1;
-      if (!left || !right || !has_whole_pieces(*left, k, is_group) ||
-          !has_whole_pieces(*right, k, is_group))
+      if (!left || !right || !has_whole_chunks(*left, k, is_group) ||
+          !has_whole_chunks(*right, k, is_group))
         continue;
       MatrixPlan plan;
       plan.reduce = product.reduce;
@@ -170,8 +170,8 @@ class PipeScheduler : GemmPlanner {
     // Rounding reads and writes all of it, work-items copy words one by one.
     const double rounded = p.has_rounding() ? 2 * (down + across) : 0;
     const double lines = is_group ? down / readers + across : p.left.rows() + p.right.rows();
-    return std::max({products * (is_group ? kGroupProductCycles : kProductCycles),
-                     (readers * lines + down + across + rounded) * kLocalCycles,
+    return std::max({products * (is_group ? kWarpgroupMmaCycles : kMmaCycles),
+                     (readers * lines + down + across + rounded) * kSharedCycles,
                      (down + across) * kFarCycles});
   }
 

@@ -19,7 +19,7 @@ constexpr uint32_t kMostFragments = 64;
 /// Values behind the product that a work-item computes; more make too much code.
 constexpr double kMostEpilogue = 1200;
 // Rough cycles of one multiprocessor. Source: measurements of mma.sync in arXiv 2402.13499.
-constexpr double kProductCycles = 2;    ///< one instruction of 16·8 results, 32 bytes deep
+constexpr double kMmaCycles = 2;        ///< one instruction of 16·8 results, 32 bytes of K
 constexpr double kLoadCycles = 4;       ///< 16 bytes for each of 32 work-items
 constexpr double kLatencyCycles = 600;  ///< of an iteration with nothing beside it
 constexpr double kFarCycles = 16;       ///< the same beyond the multiprocessor's own cache
@@ -58,7 +58,7 @@ class MatrixScheduler : GemmPlanner {
   }
 
   void consider(const Node* k, const Node* rows, const Node* columns) {
-    if (!divides(k, plan_.chunk())) return;
+    if (!divides(k, plan_.k_step())) return;
     for (int side = 0; side < 2; ++side) {
       const auto left = matrix_operand(model_, loads_[side], rows, k, columns);
       const auto right = matrix_operand(model_, loads_[1 - side], columns, k, rows);
@@ -76,9 +76,9 @@ class MatrixScheduler : GemmPlanner {
             plan.right.slots = across;
             plan.warps_m = warps_m;
             plan.warps_n = warps_n;
-            for (const uint32_t chunks : {1u, 2u, 4u}) {
-              plan.chunks = chunks;
-              if (4 * chunks % plan.info.words() == 0 && divides(k, plan.tile_k()))
+            for (const uint32_t k_steps : {1u, 2u, 4u}) {
+              plan.k_steps = k_steps;
+              if (4 * k_steps % plan.info.words() == 0 && divides(k, plan.tile_k()))
                 consider_tile(plan);
             }
           }
@@ -86,7 +86,7 @@ class MatrixScheduler : GemmPlanner {
   }
 
   static uint32_t fragment_words(const MatrixPlan& p) {
-    return 4 * (p.left.slots + p.right.slots) * p.chunks;
+    return 4 * (p.left.slots + p.right.slots) * p.k_steps;
   }
 
   void consider_tile(const MatrixPlan& p) {
@@ -107,7 +107,7 @@ class MatrixScheduler : GemmPlanner {
     least_ = cost;
   }
 
-  /// Of one chunk in all groups.
+  /// Of one step of K in all groups.
   double time(const MatrixPlan& p, uint32_t sums) {
     double groups = 1;
     for (const Node* r : kernel_.ranges) groups *= CostModel::trip_count(r);
@@ -116,17 +116,16 @@ class MatrixScheduler : GemmPlanner {
     const double products =
         p.left.slots / static_cast<double>(p.info.a_slots) * p.right.slots * 4 / p.info.words();
     const double loads = p.left.slots + p.right.slots;
-    // Neighbours among the sub-groups of a group read the same rows or columns.
+    // Adjacent sub-groups of a group read the same rows or columns.
     // Sub-groups of one group read the same rows or columns at about the same time.
     const double far = p.left.slots / p.warps_n + p.right.slots / p.warps_m;
-    const double busy =
-        std::max({products * kProductCycles, loads * kLoadCycles, far * kFarCycles});
+    const double busy = std::max({products * kMmaCycles, loads * kLoadCycles, far * kFarCycles});
     const double room = std::floor(kRegisters / p.sub_group /
                                    (sums + fragment_words(p) + kOtherRegisters) / sub_groups);
     const double waves = std::ceil(groups / units_) * sub_groups;
     const double resident = std::min(std::max(1.0, room) * sub_groups, waves);
     double t = std::max(
-        waves * busy, std::ceil(waves / resident) * (kLatencyCycles / p.chunks + resident * busy));
+        waves * busy, std::ceil(waves / resident) * (kLatencyCycles / p.k_steps + resident * busy));
     if (model_.strides(p.right.along, 0).stride(kernel_.stores[0].index) != 1) t *= 1.2;
     return t;
   }

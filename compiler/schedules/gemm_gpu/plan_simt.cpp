@@ -1,6 +1,6 @@
 // SIMT GEMM through shared memory: tiles of work-groups and of work-items.
 // Schedule for products of matrices without matrix instructions: a group has a tile of results, its
-// factors go through local memory a few steps of K at a time, and every work-item keeps a small
+// operands go through shared memory a few steps of K at a time, and every work-item keeps a small
 // tile in registers. Factors may be any expressions: they are computed once for each group.
 #include <algorithm>
 #include <array>
@@ -27,7 +27,7 @@ constexpr double kSpread = 0.75;
 constexpr double kIdleCost = 0.3;
 /// Of one iteration of a loop that loads its factors where it needs them.
 constexpr double kLoadCost = 2, kIterationCost = 3;
-/// Of one element on its way through local memory, besides its computation.
+/// Of one element on its way through shared memory, besides its computation.
 constexpr double kStageCost = 4;
 constexpr int64_t kLeastK = 16, kLeastRows = 24;
 /// Rows or columns that are known at launch only: with more, most groups might find nothing to do.
@@ -130,7 +130,7 @@ class StagedScheduler : GemmPlanner {
     const double loads = (p.left.per_item + p.right.per_item) / 2.0;
     const double staged = (p.left.tile + p.right.tile) * kStageCost / items;
     const double moves = 2 * results / p.steps;
-    const bool is_cut = p.k->src[0]->imm % p.steps != 0;  // zeros in place of what is not there
+    const bool is_cut = p.k->src[0]->imm % p.steps != 0;  // zeros for what is not there
     return results + loads + staged * (is_cut ? 1.5 : 1) + moves;
   }
 
@@ -151,7 +151,7 @@ class StagedScheduler : GemmPlanner {
     return std::max(std::min(least, 1.0), items / slots_);
   }
 
-  /// Whether the best tile is faster than what is done without local memory.
+  /// Whether the best tile is faster than what is done without shared memory.
   bool is_worth_it() const {
     if (asks_for_tile(limits_.knobs) && least_ < kNotAsked) return true;
     const StagedPlan& p = *best_;

@@ -18,7 +18,7 @@ Instances TransposeLowering::bind_transposed(const Env& env, const Node* near, c
     return Offsets(e_, b_.add(e_.binding(env, range).base, own), block, end, false);
   };
   const auto bind = [&](Offsets& from, int64_t offset) {
-    const Offsets::Place at = from.at(offset);
+    const Offsets::Position at = from.at(offset);
     e_.set_mask(at.binding, at.exists);
     return at.binding;
   };

@@ -18,7 +18,7 @@ class Emitter;
 
 /// What a work-item takes from memory at once.
 enum class Gather : uint8_t {
-  kPieces,    ///< 16 bytes along K
+  kChunks,    ///< 16 bytes along K
   kRows,      ///< 16 bytes along the rows (columns), transposed in registers; elements of 16 bits
   kElements,  ///< single ones
 };
@@ -28,7 +28,7 @@ struct ImplicitOperand {
   std::vector<const ir::Node*> along;  ///< output loops merged into rows (columns), last fastest
   Gather gather = Gather::kElements;
   bool is_deep = false;  ///< kElements: adjacent in memory along K
-  /// kPieces: they start at any element, and the target puts them together from single ones.
+  /// kChunks: they start at any element, and the target puts them together from single ones.
   bool is_unaligned = false;
   uint32_t slots = 1;  ///< of a sub-group's tile; see MatrixInfo
   int64_t extent() const;
@@ -50,7 +50,7 @@ struct ImplicitPlan {
   uint32_t items() const { return sub_group * warps_m * warps_n; }
   int64_t item_bytes() const { return item_size(info.in); }
   int64_t stage_k() const { return kLineBytes / item_bytes(); }
-  int64_t per_piece() const { return 16 / item_bytes(); }
+  int64_t per_chunk() const { return 16 / item_bytes(); }
   int64_t left_rows() const { return int64_t{left.slots} * info.slot; }  ///< of a sub-group
   int64_t right_rows() const { return int64_t{right.slots} * info.slot; }
   int64_t block_m() const { return left_rows() * warps_m; }
@@ -62,7 +62,7 @@ struct ImplicitPlan {
   int64_t stages_per_k() const { return (k_extent() + stage_k() - 1) / stage_k(); }
   int64_t stages() const;  ///< of the whole sum
   /// Whether the last stage is one of its own, behind the loop: only there does K end inside, and
-  /// pieces of 16 bytes that it would cut are taken as single elements.
+  /// chunks of 16 bytes that it would cut are taken as single elements.
   bool has_tail() const { return k.size() == 1 && k_extent() % stage_k() != 0; }
   int64_t stage_words() const { return (block_m() + block_n()) * kLineBytes / 4; }
   uint32_t sums() const { return info.sums * left.slots / info.a_slots * right.slots; }

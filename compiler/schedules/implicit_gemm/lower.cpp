@@ -1,21 +1,18 @@
 // Lowering of implicit GEMM: gathering through registers into two stages of shared memory, MMA on
 // fragments from there, epilogue.
 #include <array>
-#include <bit>
 #include <utility>
 #include <vector>
 
 #include "compiler/lowering/contract.h"
 #include "compiler/lowering/epilogue.h"
-#include "compiler/lowering/piece_stage.h"
+#include "compiler/lowering/chunk_stage.h"
 #include "compiler/program/index.h"
 #include "compiler/schedules/gemm_gpu/lowering.h"
 #include "compiler/schedules/implicit_gemm/implicit_gemm.h"
 
 namespace bm::compiler {
 namespace {
-
-int shift_of(int64_t power) { return std::countr_zero(static_cast<uint64_t>(power)); }
 
 class ImplicitGemm {
  public:
@@ -31,12 +28,12 @@ class ImplicitGemm {
   /// What a work-item takes of an operand at once, in every stage.
   struct Share {
     Env rows;
-    Index step;                   ///< first of K, in the stage
-    std::vector<ValueId> places;  ///< words of the tile that it goes to
+    Index step;                  ///< first of K, in the stage
+    std::vector<ValueId> words;  ///< words of the tile that it goes to
   };
   /// On its way to shared memory.
   struct Words {
-    ValueId place = kNone;
+    ValueId at = kNone;
     std::vector<ValueId> words;
   };
   struct Side {
@@ -76,13 +73,13 @@ class ImplicitGemm {
   Emitter& e_;
   Builder& b_;
   const ImplicitPlan& p_;
-  std::optional<PieceStage> stage_;
-  std::optional<PieceStage::Fragments> left_, right_;
+  std::optional<ChunkStage> stage_;
+  std::optional<ChunkStage::Fragments> left_, right_;
   std::vector<Side> sides_;
   Env env_;                                           // loops besides rows, columns and K
   ValueId first_row_ = kNone, first_column_ = kNone;  // of the group
   ValueId own_row_ = kNone, own_column_ = kNone;      // of the sub-group, from there
-  ValueId place_ = kNone, part_ = kNone;              // in the lane group
+  ValueId lane_group_ = kNone, part_ = kNone;         // in the lane group
   std::vector<uint32_t> accumulators_;  // first register of [left instruction][right slot]
   bool is_aligned_ = false;
 };
@@ -90,7 +87,7 @@ class ImplicitGemm {
 /// Bindings of the loops of K.
 class ImplicitGemm::Steps {
  public:
-  struct Place {
+  struct Position {
     Env env;
     ValueId exists = kNone;
   };
@@ -113,9 +110,9 @@ class ImplicitGemm::Steps {
     base_ = Index(g_.index(stage_) * g_.p_.stage_k() + own);
     origin_ = 0;
   }
-  Place at(const Env& rows, int64_t offset) {
+  Position at(const Env& rows, int64_t offset) {
     const ImplicitPlan& p = g_.p_;
-    Place out{.env = rows};
+    Position out{.env = rows};
     const Index step = offset == 0 ? Index(g_.b_, base_) : g_.index(base_) + offset;
     if (may_end_) out.exists = g_.b_.lt(step, g_.b_.index(p.k_extent()));
     if (p.is_flat) {
@@ -148,20 +145,20 @@ void ImplicitGemm::place_tile(ValueId group, BlockId block) {
       b_, e_.next_digit(&rest, b_.index(p_.grid_m() / p_.band), e_.schedule().loops.empty()));
   env_ = bind_batch(e_, rest, std::move(env_), block);
   const Index item(b_, b_.item());
-  const Index lane = item & (p_.sub_group - 1), warp = item >> shift_of(p_.sub_group);
+  const Index lane = item & (p_.sub_group - 1), warp = item >> log2_of(p_.sub_group);
   if (p_.info.is_part_low) {
-    place_ = Index(lane >> shift_of(p_.info.parts));
+    lane_group_ = Index(lane >> log2_of(p_.info.parts));
     part_ = Index(item & (p_.info.parts - 1));
   } else {
-    place_ = Index(item & (p_.info.slot - 1));
+    lane_group_ = Index(item & (p_.info.slot - 1));
     part_ = p_.info.parts == 1 && p_.info.row_part == 0
                 ? b_.index(0)
-                : ValueId(Index(lane >> shift_of(p_.info.slot)));
+                : ValueId(Index(lane >> log2_of(p_.info.slot)));
   }
   first_row_ = Index((band * p_.band + in_band) * p_.block_m());
   first_column_ = Index(column * p_.block_n());
   own_row_ = Index((warp & (p_.warps_m - 1)) * p_.left_rows());
-  own_column_ = Index((warp >> shift_of(p_.warps_m)) * p_.right_rows());
+  own_column_ = Index((warp >> log2_of(p_.warps_m)) * p_.right_rows());
 }
 
 ImplicitGemm::Merged ImplicitGemm::merged(const std::vector<const Node*>& loops, const Index& at,
@@ -190,47 +187,47 @@ Env ImplicitGemm::row_env(const Side& side, ValueId first_row, const Index& own,
   return bound(env_, merged(side.o.along, index(row), block));
 }
 
-/// Pieces of 16 bytes along K: of the same line side by side, or of adjacent lines.
+/// Chunks of 16 bytes along K: of the same line side by side, or of adjacent lines.
 void ImplicitGemm::share_lines(Side* side, ValueId first_row, BlockId block) {
-  constexpr int64_t kPieces = PieceStage::kPieces;
-  const bool is_line_first = side->o.gather == Gather::kPieces || side->o.is_deep;
-  for (int64_t n = 0; n < side->rows * kPieces; n += p_.items()) {
+  constexpr int64_t kChunks = ChunkStage::kChunks;
+  const bool is_line_first = side->o.gather == Gather::kChunks || side->o.is_deep;
+  for (int64_t n = 0; n < side->rows * kChunks; n += p_.items()) {
     const Index number = index(b_.item()) + n;
     const Index line =
-        is_line_first ? number >> shift_of(kPieces) : Index(number & (side->rows - 1));
-    const Index piece =
-        is_line_first ? number & (kPieces - 1) : Index(number >> shift_of(side->rows));
+        is_line_first ? number >> log2_of(kChunks) : Index(number & (side->rows - 1));
+    const Index chunk =
+        is_line_first ? number & (kChunks - 1) : Index(number >> log2_of(side->rows));
     side->shares.push_back({.rows = row_env(*side, first_row, line, 1, block),
-                            .step = piece * p_.per_piece(),
-                            .places = {stage_->place(line, piece)}});
+                            .step = chunk * p_.per_chunk(),
+                            .words = {stage_->address(line, chunk)}});
   }
 }
 
 /// Steps of K of one share of what is contiguous across K: fewer stores, or work for everybody.
 int64_t ImplicitGemm::steps_together(const Side& side) const {
   for (const int64_t steps : {8, 4})
-    if (side.rows / PieceStage::kTransposed * (p_.stage_k() / steps) % p_.items() == 0)
+    if (side.rows / ChunkStage::kTransposed * (p_.stage_k() / steps) % p_.items() == 0)
       return steps;
   return 2;
 }
 
 /// Eight rows by some steps of K. Adjacent work-items take what is adjacent in memory.
 void ImplicitGemm::share_rows(Side* side, ValueId first_row, BlockId block) {
-  const int64_t steps = steps_together(*side), parts = p_.per_piece() / steps;
-  const int64_t blocks = side->rows / PieceStage::kTransposed, low = std::min<int64_t>(blocks, 8);
+  const int64_t steps = steps_together(*side), parts = p_.per_chunk() / steps;
+  const int64_t blocks = side->rows / ChunkStage::kTransposed, low = std::min<int64_t>(blocks, 8);
   for (int64_t n = 0; n < blocks * (p_.stage_k() / steps); n += p_.items()) {
     const Index number = index(b_.item()) + n;
-    const Index rest = number >> shift_of(low * parts);
-    const Index part = (number >> shift_of(low)) & (parts - 1);
+    const Index rest = number >> log2_of(low * parts);
+    const Index part = (number >> log2_of(low)) & (parts - 1);
     const Index line =
-        ((rest & (blocks / low - 1)) * low + (number & (low - 1))) * PieceStage::kTransposed;
-    const Index piece = rest >> shift_of(blocks / low);
-    Share share{.rows = row_env(*side, first_row, line, PieceStage::kTransposed, block),
-                .step = piece * p_.per_piece() + part * steps,
-                .places = {}};
-    for (int64_t r = 0; r < PieceStage::kTransposed; ++r)
-      share.places.push_back(
-          Index(stage_->place(line + r, piece) + part * (PieceStage::kPieceWords / parts)));
+        ((rest & (blocks / low - 1)) * low + (number & (low - 1))) * ChunkStage::kTransposed;
+    const Index chunk = rest >> log2_of(blocks / low);
+    Share share{.rows = row_env(*side, first_row, line, ChunkStage::kTransposed, block),
+                .step = chunk * p_.per_chunk() + part * steps,
+                .words = {}};
+    for (int64_t r = 0; r < ChunkStage::kTransposed; ++r)
+      share.words.push_back(
+          Index(stage_->address(line + r, chunk) + part * (ChunkStage::kChunkWords / parts)));
     side->shares.push_back(std::move(share));
   }
 }
@@ -272,41 +269,41 @@ std::vector<ValueId> ImplicitGemm::load_words(const ImplicitOperand& o, const En
 }
 
 bool ImplicitGemm::is_in_elements(const ImplicitOperand& o, bool is_tail) const {
-  const bool is_cut = is_tail && p_.k_extent() % p_.per_piece() != 0;
-  return o.gather == Gather::kElements || (o.gather == Gather::kPieces && is_cut);
+  const bool is_cut = is_tail && p_.k_extent() % p_.per_chunk() != 0;
+  return o.gather == Gather::kElements || (o.gather == Gather::kChunks && is_cut);
 }
 
 void ImplicitGemm::gather_share(const Side& side, const Share& share, Steps& steps,
                                 std::vector<Words>* out) {
   steps.begin(share.step);
   const bool has_elements = is_in_elements(side.o, steps.is_tail());
-  if (side.o.gather == Gather::kPieces && !has_elements) {
-    const Steps::Place from = steps.at(share.rows, 0);
-    out->push_back({share.places[0], load_words(side.o, from.env, from.exists)});
+  if (side.o.gather == Gather::kChunks && !has_elements) {
+    const Steps::Position from = steps.at(share.rows, 0);
+    out->push_back({share.words[0], load_words(side.o, from.env, from.exists)});
     return;
   }
   if (has_elements) {
     const int64_t per_word = 4 / p_.item_bytes();
     std::vector<ValueId> words;
-    for (int64_t e = 0; e < p_.per_piece(); ++e) {
-      const Steps::Place from = steps.at(share.rows, e);
+    for (int64_t e = 0; e < p_.per_chunk(); ++e) {
+      const Steps::Position from = steps.at(share.rows, e);
       const ValueId one = word_of(side.o, from.env, from.exists);
       if (e % per_word == 0)
         words.push_back(one);
       else
         words.back() = b_.bit_or(words.back(), b_.shl(one, e % per_word * 8 * p_.item_bytes()));
     }
-    out->push_back({share.places[0], std::move(words)});
+    out->push_back({share.words[0], std::move(words)});
     return;
   }
   const int64_t together = steps_together(side);
   std::vector<std::vector<ValueId>> lines;
   for (int64_t s = 0; s < together; ++s) {
-    const Steps::Place from = steps.at(share.rows, s);
+    const Steps::Position from = steps.at(share.rows, s);
     lines.push_back(load_words(side.o, from.env, from.exists));
   }
-  for (size_t r = 0; r < PieceStage::kTransposed; ++r)
-    out->push_back({share.places[r], stage_->transposed(lines, r)});
+  for (size_t r = 0; r < ChunkStage::kTransposed; ++r)
+    out->push_back({share.words[r], stage_->transposed(lines, r)});
 }
 
 std::vector<ImplicitGemm::Words> ImplicitGemm::gather(ValueId stage, BlockId block, bool is_tail) {
@@ -316,20 +313,20 @@ std::vector<ImplicitGemm::Words> ImplicitGemm::gather(ValueId stage, BlockId blo
     const size_t first = out.size();
     for (const Share& share : side.shares) gather_share(side, share, steps, &out);
     for (size_t i = first; i < out.size(); ++i)
-      out[i].place = Index(index(out[i].place) + side.first_word);
+      out[i].at = Index(index(out[i].at) + side.first_word);
   }
   return out;
 }
 
 void ImplicitGemm::keep(const std::vector<Words>& tiles, const Index& start, BlockId block) {
-  for (const Words& w : tiles) stage_->store(block, Index(index(w.place) + start), w.words);
+  for (const Words& w : tiles) stage_->store(block, Index(index(w.at) + start), w.words);
 }
 
 void ImplicitGemm::multiply(const Index& start, BlockId block) {
-  const uint32_t chunks = static_cast<uint32_t>(PieceStage::kPieces) / p_.info.parts;
+  const uint32_t k_steps = static_cast<uint32_t>(ChunkStage::kChunks) / p_.info.parts;
   const uint32_t each = std::max(p_.info.words() / 4, 1u);
   const Index right_start = start + sides_[1].first_word;
-  for (uint32_t c = 0; c < chunks; c += each) {
+  for (uint32_t c = 0; c < k_steps; c += each) {
     const SlotWords left = stage_->load(*left_, start, p_.left.slots, c, each, block);
     const SlotWords right = stage_->load(*right_, right_start, p_.right.slots, c, each, block);
     contract_mma(b_, block, p_.info, accumulators_, left, right);
@@ -381,7 +378,7 @@ void ImplicitGemm::store_results(BlockId block) {
   const MatrixInfo& info = p_.info;
   const bool is_paired = info.row_step == 0;
   const Index own_row = index(own_row_), own_column = index(own_column_);
-  const Index place = index(place_), part = index(part_);
+  const Index lane_group = index(lane_group_), part = index(part_);
   // By slot and sum of the instruction.
   std::vector<std::vector<Merged>> rows, columns;
   for (uint32_t slot = 0; slot < p_.left.slots; slot += info.a_slots) {
@@ -389,7 +386,7 @@ void ImplicitGemm::store_results(BlockId block) {
     for (uint32_t s = 0; s < info.sums; ++s) {
       const int64_t offset = is_paired ? int64_t{slot + s / 2} * info.slot
                                        : int64_t{slot} * info.slot + int64_t{s} * info.row_step;
-      const Index own = own_row + (is_paired ? place : Index(part * info.row_part));
+      const Index own = own_row + (is_paired ? lane_group : Index(part * info.row_part));
       if (is_paired && s % 2 != 0)
         out.push_back(out.back());
       else
@@ -400,7 +397,7 @@ void ImplicitGemm::store_results(BlockId block) {
     std::vector<Merged>& out = columns.emplace_back();
     for (uint32_t s = 0; s < info.sums; ++s) {
       const int64_t offset = int64_t{slot} * info.slot;
-      const Index own = own_column + (is_paired ? Index(part * 2 + s % 2) : place);
+      const Index own = own_column + (is_paired ? Index(part * 2 + s % 2) : lane_group);
       if (s >= (is_paired ? 2u : 1u))
         out.push_back(out[is_paired ? s - 2 : 0]);
       else
@@ -430,9 +427,10 @@ void ImplicitGemm::run() {
   stage_.emplace(e_, array);
   const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
   place_tile(groups.index, groups.body);
-  const Index place = index(place_), part = index(p_.info.parts == 1 ? b_.index(0) : part_);
-  left_.emplace(stage_->fragments(p_.info, index(own_row_), place, part));
-  right_.emplace(stage_->fragments(p_.info, index(own_column_), place, part));
+  const Index lane_group = index(lane_group_),
+              part = index(p_.info.parts == 1 ? b_.index(0) : part_);
+  left_.emplace(stage_->fragments(p_.info, index(own_row_), lane_group, part));
+  right_.emplace(stage_->fragments(p_.info, index(own_column_), lane_group, part));
   // Words need params that start at multiples of 16 bytes; memory that a program was given may not.
   const auto has_words = [](const ImplicitOperand& o) {
     return o.gather != Gather::kElements && !o.is_unaligned;
@@ -460,7 +458,7 @@ void ImplicitGemm::run() {
         accumulators_.push_back(clear_registers(b_, block, {p_.info.sum, 1}, p_.info.sums).front());
       sides_.clear();
       sides_.push_back({p_.left, p_.block_m(), 0});
-      sides_.push_back({p_.right, p_.block_n(), p_.block_m() * PieceStage::kLineWords});
+      sides_.push_back({p_.right, p_.block_n(), p_.block_m() * ChunkStage::kLineWords});
       const std::array firsts{first_row_, first_column_};
       for (size_t i = 0; i < sides_.size(); ++i)
         if (sides_[i].o.gather == Gather::kRows)

@@ -28,7 +28,7 @@ constexpr double kMostPadding = 1.34;
 constexpr int64_t kMostBands = 8;
 // Rough cycles of a compute unit. Sources: as of the other plans for matrix instructions; AMD RDNA3
 // ISA guide: 512 operations of 16-bit WMMA a cycle.
-constexpr double kTileCycles = 8;       ///< 16 by 16 results, 32 bytes deep
+constexpr double kTileCycles = 8;       ///< 16 by 16 results, 32 bytes of K
 constexpr double kBanksCycles = 1;      ///< 128 bytes of shared memory
 constexpr double kCacheCycles = 2;      ///< 128 bytes from the cache of all units
 constexpr double kWaitCycles = 800;     ///< from asking for a stage until it is there
@@ -36,8 +36,8 @@ constexpr double kBarrierCycles = 40;   ///< of a group, each stage
 constexpr double kGroupCycles = 1500;   ///< start and end of a group
 constexpr double kStoreCycles = 0.125;  ///< of one result
 constexpr double kIssueCycles = 0.25;   ///< of one instruction of a sub-group
-constexpr double kPieceInstructions = 6, kRowInstructions = 12, kElementInstructions = 24;
-/// Elements and pieces put together from them: the same, and with conditions for each of them.
+constexpr double kChunkInstructions = 6, kRowInstructions = 12, kElementInstructions = 24;
+/// Elements and chunks put together from them: the same, and with conditions for each of them.
 constexpr double kGatedInstructions = 40;
 
 struct ImplicitTile {
@@ -128,8 +128,8 @@ class ImplicitScheduler : GemmPlanner {
     return product_of(own->along) < INT32_MAX;
   }
 
-  /// Sixteen bytes from every place that is read are adjacent.
-  bool has_pieces(const Node* load, const Node* range) {
+  /// Sixteen bytes from every address that is read are adjacent.
+  bool has_chunks(const Node* load, const Node* range) {
     return stride(load, range) == 1 && has_fixed_gate(load, range);
   }
   /// They start at multiples of 16 bytes, or the target does not care.
@@ -141,15 +141,15 @@ class ImplicitScheduler : GemmPlanner {
   void choose_gather(const ImplicitPlan& p, ImplicitOperand* o) {
     const Node *k = p.k.back(), *row = o->along.back();
     const auto is_whole = [&](const Node* range) {
-      return range->src[0]->imm % p.per_piece() == 0;
+      return range->src[0]->imm % p.per_chunk() == 0;
     };
     o->is_deep = stride(o->load, k) == 1;
     o->is_unaligned = false;
-    if (has_pieces(o->load, k) && (is_whole(k) || p.has_tail())) {
-      o->gather = Gather::kPieces;
-      o->is_unaligned = !are_aligned(o->load, k, p.per_piece());
-    } else if (p.item_bytes() == 2 && has_pieces(o->load, row) && is_whole(row) &&
-               are_aligned(o->load, row, p.per_piece()))
+    if (has_chunks(o->load, k) && (is_whole(k) || p.has_tail())) {
+      o->gather = Gather::kChunks;
+      o->is_unaligned = !are_aligned(o->load, k, p.per_chunk());
+    } else if (p.item_bytes() == 2 && has_chunks(o->load, row) && is_whole(row) &&
+               are_aligned(o->load, row, p.per_chunk()))
       o->gather = Gather::kRows;
     else
       o->gather = Gather::kElements;
@@ -181,9 +181,9 @@ class ImplicitScheduler : GemmPlanner {
     }
   }
 
-  bool is_large_enough(const ImplicitPlan& p, int64_t depth) const {
+  bool is_large_enough(const ImplicitPlan& p, int64_t k) const {
     const int64_t least = std::min(p.left.extent(), p.right.extent());
-    const int64_t bytes = depth * p.item_bytes();
+    const int64_t bytes = k * p.item_bytes();
     if (least >= kLeastRowsForTiles && bytes >= kLeastLineBytes) return true;
     ScheduleLimits limits = limits_;
     return least >= kLeastRowsAtAll && bytes >= kLeastBytesAtAll &&
@@ -200,10 +200,10 @@ class ImplicitScheduler : GemmPlanner {
     }
   }
 
-  /// Everybody takes as many pieces of 16 bytes, or of eight rows by two steps of K.
+  /// Everybody takes as many chunks of 16 bytes, or of eight rows by two steps of K.
   static bool has_share(const ImplicitPlan& p, const ImplicitOperand& o, int64_t rows) {
-    const int64_t pieces = ImplicitPlan::kLineBytes / 16;
-    return rows * (o.gather == Gather::kRows ? pieces / 2 : pieces) % p.items() == 0;
+    const int64_t chunks = ImplicitPlan::kLineBytes / 16;
+    return rows * (o.gather == Gather::kRows ? chunks / 2 : chunks) % p.items() == 0;
   }
 
   void consider_tile(const ImplicitPlan& p) {
@@ -239,7 +239,7 @@ class ImplicitScheduler : GemmPlanner {
 
   static double instructions(const ImplicitPlan& p, const ImplicitOperand& o) {
     if (o.gather == Gather::kRows) return kRowInstructions;
-    if (o.gather == Gather::kPieces && !o.is_unaligned) return kPieceInstructions;
+    if (o.gather == Gather::kChunks && !o.is_unaligned) return kChunkInstructions;
     const bool has_conditions =
         o.load->src.size() > 1 || p.is_flat || (p.k_extent() % p.stage_k() != 0 && !p.has_tail());
     return has_conditions ? kGatedInstructions : kElementInstructions;
@@ -250,12 +250,12 @@ class ImplicitScheduler : GemmPlanner {
     const auto down = static_cast<double>(p.block_m()), across = static_cast<double>(p.block_n());
     const double half = static_cast<double>(ImplicitPlan::kLineBytes) / 128;
     const double products = down / 16 * across / 16 * (ImplicitPlan::kLineBytes / 32.0);
-    const double copies = p.info.parts == 1 ? 2 : 1;  // the same read by two halves of a wave
+    const double reads = p.info.parts == 1 ? 2 : 1;  // the same read by two halves of a wave
     const double read =
-        p.warps_m * p.warps_n * static_cast<double>(p.left_rows() + p.right_rows()) * copies;
-    const double pieces = ImplicitPlan::kLineBytes / 16.0 / p.sub_group;
+        p.warps_m * p.warps_n * static_cast<double>(p.left_rows() + p.right_rows()) * reads;
+    const double chunks = ImplicitPlan::kLineBytes / 16.0 / p.sub_group;
     const double staged =
-        (down * instructions(p, p.left) + across * instructions(p, p.right)) * pieces;
+        (down * instructions(p, p.left) + across * instructions(p, p.right)) * chunks;
     return std::max({products * kTileCycles + staged * kIssueCycles,
                      (read + down + across) * half * kBanksCycles,
                      (down + across) * half * kCacheCycles});
@@ -319,7 +319,7 @@ class ImplicitScheduler : GemmPlanner {
 std::string gather_text(const ImplicitOperand& o) {
   return fmt::format("{} ({})", o.extent(),
                      o.is_unaligned                ? "16 bytes along K at any address"
-                     : o.gather == Gather::kPieces ? "16 bytes along K"
+                     : o.gather == Gather::kChunks ? "16 bytes along K"
                      : o.gather == Gather::kRows   ? "16 bytes across K, transposed"
                                                    : "single elements");
 }

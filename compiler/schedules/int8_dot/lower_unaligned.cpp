@@ -1,5 +1,5 @@
 // Packed int8x4 loads of GPUs at aligned and unaligned addresses.
-// Words of work-items lie at multiples of 4 bytes: the schedule has shown that their numbers do,
+// Words of work-items lie at multiples of 4 bytes: the schedule has shown that their elements do,
 // and here the params' addresses are looked at. Memory that a program was given may begin anywhere;
 // the same loops follow a second time for it, with words put together from elements.
 #include <algorithm>
@@ -98,7 +98,7 @@ const Node* Int8Dot::wide_range(const Node* load) {
   const ir::Linear sum = ir::linear(index);
   for (size_t i = 1; i < dot_->src.size(); ++i) {
     const Node* range = dot_->src[i];
-    // Words of one loop, or of a loop around one over the numbers of a single word.
+    // Words of one loop, or of a loop around one over the elements of a single word.
     const int64_t step = range == along ? 1 : 4, most = range == along ? kWide * 4 : kWide;
     if (range->src[0]->imm % most != 0 || (range != along && along->src[0]->imm != 4)) continue;
     bool is_wide = sum.constant % (kWide * 4) == 0;
@@ -134,7 +134,7 @@ ValueId Int8Dot::load_aligned_word(const Node* load, const Env& env) {
   return b_.extract(four, static_cast<uint32_t>(part));
 }
 
-/// A dot product outside of reductions, for all copies of the surrounding loop bodies.
+/// A dot product outside of reductions, for all unrolled instances of the surrounding loop bodies.
 void Int8Dot::emit_guarded_dot(const Node* dot, const std::vector<Env>& envs) {
   const BlockId block = e_.block_for(e_.dependencies(dot), envs[0]);
   const std::vector<uint32_t> registers = clear_registers(b_, block, {DType::kI32, 1}, envs.size());

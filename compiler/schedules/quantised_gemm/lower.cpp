@@ -61,10 +61,10 @@ class QuantisedGemm {
     const ValueId item = b_.item(), warp = b_.shr(item, std::countr_zero(p_.sub_group));
     const ValueId lane = b_.bit_and(item, b_.index(p_.sub_group - 1));
     if (info_.is_part_low) {
-      place_ = b_.shr(lane, std::countr_zero(info_.parts));
+      lane_group_ = b_.shr(lane, std::countr_zero(info_.parts));
       part_ = b_.bit_and(item, b_.index(info_.parts - 1));
     } else {
-      place_ = b_.bit_and(item, b_.index(info_.slot - 1));
+      lane_group_ = b_.bit_and(item, b_.index(info_.slot - 1));
       part_ = b_.shr(lane, std::countr_zero(info_.slot));
     }
     const Index sub_group(b_, warp);
@@ -94,17 +94,17 @@ class QuantisedGemm {
 
   /// Rows and vectors of fragments and of results; see StmtKind::kMma and MatrixInfo.
   void bind_lanes() {
-    const Index place(b_, place_), part(b_, part_), row(b_, row_), vector(b_, vector_);
+    const Index lane_group(b_, lane_group_), part(b_, part_), row(b_, row_), vector(b_, vector_);
     const uint32_t step = info_.slot;
-    Offsets rows(e_, Index(row + place), body_);
+    Offsets rows(e_, Index(row + lane_group), body_);
     for (uint32_t slot = 0; slot < p_.row_tiles * info_.a_slots; ++slot)
       row_bindings_.push_back(rows.at(int64_t{slot} * step).binding);
-    const Index own = vector + place;
+    const Index own = vector + lane_group;
     Offsets vectors = vector_offsets(own);
-    std::vector<Offsets::Place> columns;
+    std::vector<Offsets::Position> columns;
     for (uint32_t slot = 0; slot < p_.vector_tiles; ++slot)
       columns.push_back(vectors.at(int64_t{slot} * step));
-    for (const Offsets::Place& c : columns) vector_bindings_.push_back(c.binding);
+    for (const Offsets::Position& c : columns) vector_bindings_.push_back(c.binding);
     const bool is_paired = info_.row_step == 0;
     const Index pair = vector + part * 2;
     Offsets pairs = vector_offsets(pair);
@@ -113,7 +113,7 @@ class QuantisedGemm {
       for (uint32_t j = 0; j < p_.vector_tiles; ++j)
         for (uint32_t s = 0; s < info_.sums; ++s) {
           const int64_t offset = int64_t{j} * step + (is_paired ? s % 2 : 0);
-          const Offsets::Place column = is_paired ? pairs.at(offset) : columns[j];
+          const Offsets::Position column = is_paired ? pairs.at(offset) : columns[j];
           const uint32_t line = is_paired
                                     ? row_bindings_[i * info_.a_slots + s / 2]
                                     : parts.at(int64_t{i} * step + s * info_.row_step).binding;
@@ -172,9 +172,9 @@ class QuantisedGemm {
   void multiply_blocks(const Builder::Loop& loop) {
     std::vector<BlockBindings> blocks(p_.unroll);
     for (const Node* reduce : p_.reduces) {
-      Offsets places(e_, loop.index, loop.body);
+      Offsets positions(e_, loop.index, loop.body);
       for (uint32_t u = 0; u < p_.unroll; ++u)
-        blocks[u].emplace_back(reduce->src[1], places.at(u).binding);
+        blocks[u].emplace_back(reduce->src[1], positions.at(u).binding);
     }
     std::vector<std::vector<Fragments>> fragments;
     for (const BlockBindings& block : blocks) {
@@ -323,7 +323,7 @@ class QuantisedGemm {
   BlockId body_ = 0;
   Env env_;  // loops besides rows and vectors
   ValueId extent_ = kNone, row_ = kNone, vector_ = kNone, first_vector_ = kNone;
-  ValueId place_ = kNone, part_ = kNone;
+  ValueId lane_group_ = kNone, part_ = kNone;
   ValueId count_ = kNone;  ///< of groups that have a tile; kNone: all
   bool is_shifted_ = false, is_clamped_ = false, is_fast_ = true;
   std::vector<uint32_t> row_bindings_, vector_bindings_, accumulators_;

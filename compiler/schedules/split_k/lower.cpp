@@ -17,7 +17,7 @@ class SplitKGemm {
   void place_tile(ValueId group, BlockId block);
   std::vector<uint32_t> bind(const SplitKSide& side, ValueId first, BlockId block);
   void accumulate(const Env& env, BlockId block);
-  void step(const Env& env, ValueId first, uint32_t copies, BlockId block);
+  void step(const Env& env, ValueId first, uint32_t unroll, BlockId block);
   void add_partials(BlockId block);
   void store_result(BlockId block);
 
@@ -60,10 +60,10 @@ void SplitKGemm::place_tile(ValueId group, BlockId block) {
 }
 
 /// Steps `first`, first + splits, … of K for the whole tile, all loads in front.
-void SplitKGemm::step(const Env& env, ValueId first, uint32_t copies, BlockId block) {
+void SplitKGemm::step(const Env& env, ValueId first, uint32_t unroll, BlockId block) {
   std::vector<Env> envs;
   Offsets steps(e_, first, block);
-  for (uint32_t c = 0; c < copies; ++c) {
+  for (uint32_t c = 0; c < unroll; ++c) {
     const uint32_t at = steps.at(int64_t{c} * p_.splits).binding;
     for (const uint32_t row : rows_)
       for (const uint32_t column : columns_) {
@@ -76,7 +76,7 @@ void SplitKGemm::step(const Env& env, ValueId first, uint32_t copies, BlockId bl
     for (const Node* factor : product->src) e_.emit(factor, at);
   for (size_t i = 0; i < accumulators_.size(); ++i) {
     ValueId sum = b_.read(block, accumulators_[i]);
-    for (size_t c = 0; c < copies; ++c)
+    for (size_t c = 0; c < unroll; ++c)
       sum = e_.accumulate_one(p_.reduce, envs[c * accumulators_.size() + i], sum);
     b_.assign(block, accumulators_[i], sum);
   }

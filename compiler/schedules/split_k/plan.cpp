@@ -157,8 +157,8 @@ class SplitKScheduler : GemmPlanner {
     for (const Node* n : model_.body(p.reduce)) {
       if (n == p.reduce->src[0] || n->op == Op::kConst || n->op == Op::kRange) continue;
       const bool is_m = model_.depends(n, p.m.along), is_n = model_.depends(n, p.n.along);
-      const double copies = (is_m ? p.m.tile : 1) * (is_n ? p.n.tile : 1);
-      sum += copies * (CostModel::weight(n) + (n->op == Op::kLoad ? 1 : 0));
+      const double count = (is_m ? p.m.tile : 1) * (is_n ? p.n.tile : 1);
+      sum += count * (CostModel::weight(n) + (n->op == Op::kLoad ? 1 : 0));
     }
     return sum;
   }

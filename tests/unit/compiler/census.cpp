@@ -127,9 +127,9 @@ constexpr std::array kRows = {
         [](const Kernel& k) { return !k.s.dots.empty() && k.s.loops.back().jam > 1; }},
     Row{"attention", Needs::kCpu, [](const Kernel& k) { return k.s.attention() != nullptr; }},
     Row{"attention, masked keys", Needs::kCpu,
-        [](const Kernel& k) { return k.s.attention() && k.s.attention()->parts.hidden_from; }},
+        [](const Kernel& k) { return k.s.attention() && k.s.attention()->parts.causal_bound; }},
     Row{"attention, logits at the causal bound", Needs::kCpu,
-        [](const Kernel& k) { return k.s.attention() && k.s.attention()->parts.edge_score; }},
+        [](const Kernel& k) { return k.s.attention() && k.s.attention()->parts.edge_logit; }},
     Row{"attention, queries transposed in registers", Needs::kCpu,
         [](const Kernel& k) {
           return k.s.attention() && k.s.attention()->is_transposed_in_registers;

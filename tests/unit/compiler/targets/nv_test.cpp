@@ -327,7 +327,7 @@ std::vector<Product> staged_products() {
   return products;
 }
 
-TEST_P(OnInterpreter, ProductsGoThroughLocalMemory) {
+TEST_P(OnInterpreter, GemmGoesThroughSharedMemory) {
   const std::vector<Product> products = staged_products();
   const size_t step = GetParam() == std::string_view("NVRTC") ? 4 : 1;
   for (size_t i = 0; i < products.size(); i += step) {

@@ -86,7 +86,7 @@ TEST_P(GroupAttention, AnyNumberOfQueriesAndKeys) {
                GetParam());
 }
 
-TEST_P(GroupAttention, LaterKeysAreHidden) {
+TEST_P(GroupAttention, LaterKeysAreMasked) {
   expect_right({.queries = 200, .keys = 200, .is_causal = true}, GetParam());
   // Blocks of queries in the order 3 2 0 1 and 2 1 0.
   expect_right({.queries = 200, .keys = 200, .is_causal = true, .units = 4}, GetParam());
@@ -369,7 +369,7 @@ TEST(GroupAttentionPlans, RegistersSuffice) {
 }
 
 /// docs/hw/nvidia/compiler.md has them.
-TEST(GroupAttentionPlans, ScoresTakeFewInstructions) {
+TEST(GroupAttentionPlans, LogitsTakeFewInstructions) {
   for (const int64_t width : {64, 128})
     for (const auto& [way, renderer] : {std::pair{kFragments, "PTX"},
                                         {kFragments, "NVRTC"},

@@ -66,7 +66,7 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
   return {bytes.begin(), bytes.end()};
 }
 
-TEST(GroupAttentionParts, PowersOfDistancesHaveTheBitsOfAllPowers) {
+TEST(GroupAttentionParts, ExponentialsOfDistancesHaveTheBitsOfAllExponentials) {
   const hal::Arch arch = sm_80();
   std::mt19937_64 random(std::random_device{}());
   std::uniform_real_distribution<float> far(-170, 0), near(-2, 0);

@@ -88,7 +88,7 @@ TEST_P(WaveAttention, LongHeads) {
           .is_causal = true});
 }
 
-TEST_P(WaveAttention, MasksAndHiddenKeys) {
+TEST_P(WaveAttention, MasksAndCausalBounds) {
   expect({.queries = 130, .keys = 130, .is_causal = true, .units = 1});
   expect({.queries = 70, .keys = 90, .mask = Mask::kFloat});
   expect({.queries = 50, .keys = 64, .mask = Mask::kBool});

@@ -547,7 +547,7 @@ TEST(NvPipe, MistakesAreNoticed) {
       {kGroups, "wgmma.wait_group.sync.aligned 0;", ""},
       {kGroups, "wgmma.wait_group.sync.aligned 0;", "wgmma.wait_group.sync.aligned 1;"},
       {kGroups, "wgmma.wait_group.sync.aligned 1;", "wgmma.wait_group.sync.aligned 3;"},
-      // Pieces at other places, the other order of neighbours, another stage.
+      // Chunks at other addresses, adjacent ones in the other order, another stage.
       {kFragments, "xor.b32", "and.b32"},
       {kGroups, "xor.b32", "or.b32"},
       {kFragments, ".trans", ""},

@@ -388,7 +388,7 @@ size_t count(const std::string& text, std::string_view what) {
 }
 
 /// docs/hw/amd/code.md has the numbers.
-TEST_F(ImplicitGemm, MachineCodeReadsSharedMemoryByPieces) {
+TEST_F(ImplicitGemm, MachineCodeReadsSharedMemoryByChunks) {
   struct Row {
     const char *chip, *load, *store, *product;
   };

@@ -10,34 +10,35 @@
 
 namespace bm::compiler {
 
-/// Lines lie in pairs of 128 bytes, once over all banks. The eight pieces of 16 bytes of a pair
-/// change places with the line's number, so that there are no bank conflicts between eight
-/// work-items whose pieces are those of a pair of lines, or the same one of eight adjacent lines,
+/// Lines lie in pairs of 128 bytes, once over all banks. The eight chunks of 16 bytes of a pair
+/// are permuted by the line's number (swizzle), so that there are no bank conflicts between eight
+/// work-items whose chunks are those of a pair of lines, or the same one of eight adjacent lines,
 /// of twice four that are eight apart, or of lines that are each eight apart.
-class PieceStage {
+class ChunkStage {
  public:
-  static constexpr int64_t kLine = 64, kPiece = 16, kPieces = kLine / kPiece;
-  static constexpr int64_t kLineWords = kLine / 4, kPieceWords = kPiece / 4;
+  static constexpr int64_t kLine = 64, kChunk = 16, kChunks = kLine / kChunk;
+  static constexpr int64_t kLineWords = kLine / 4, kChunkWords = kChunk / 4;
 
   /// `array`: shared memory, of uint32.
-  PieceStage(Emitter& e, uint32_t array) : b_(e.builder()), array_(array) {}
+  ChunkStage(Emitter& e, uint32_t array) : b_(e.builder()), array_(array) {}
 
-  /// Word where a piece of a line starts, from the start of its tile.
-  Index place(const Index& line, const Index& piece) const;
+  /// Word where a chunk of a line starts, from the start of its tile.
+  Index address(const Index& line, const Index& chunk) const;
   /// Up to 16 bytes, to a word that is a multiple of them all.
   void store(BlockId block, ValueId at, std::vector<ValueId> words) const;
 
   /// Lines from `own` on, a multiple of `count` (a power of two), as a sub-group's work-items read
-  /// them: the one with place g in its lane group and part p reads piece chunk·parts + p of line
-  /// slot·info.slot + g.
+  /// them: the one whose lane group is g and part p reads, at step k of K, chunk k·parts +
+  /// p of line slot·info.slot + g.
   struct Fragments {
-    Index lane;   ///< pieces change places by it
+    Index lane;   ///< what it permutes chunks by
     Index lines;  ///< word
     int64_t slot = 16, parts = 1;
   };
-  Fragments fragments(const MatrixInfo& info, const Index& own, const Index& place,
+  Fragments fragments(const MatrixInfo& info, const Index& own, const Index& lane_group,
                       const Index& part) const;
-  /// Of K chunks [first, first + count) of `slots` slots, in the tile that starts at word `start`.
+  /// Of steps of K [first, first + count) of `slots` slots, in the tile that starts at word
+  /// `start`.
   SlotWords load(const Fragments& f, const Index& start, uint32_t slots, uint32_t first,
                  uint32_t count, BlockId block) const {
     return load_from(f, start, 0, slots, first, count, block);
@@ -51,7 +52,7 @@ class PieceStage {
   std::vector<ValueId> transposed(std::span<const std::vector<ValueId>> steps, size_t row) const;
 
  private:
-  /// What places of pieces in a pair are changed by.
+  /// The swizzle: what chunks of a pair are permuted by.
   static int64_t exchange(int64_t line);
   static Index exchange(const Index& line);
 
