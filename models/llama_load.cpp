@@ -74,17 +74,8 @@ class LlamaLoader {
       model_->attached_bytes_ = kept_->attached_bytes();
       model_->uploaded_bytes_ = kept_->uploaded_bytes();
     }
-    const bool is_one =
-        c.local_rope == c.rope || std::none_of(c.blocks.begin(), c.blocks.end(),
-                                               [](const BlockConfig& b) { return b.is_local; });
-    for (Llama::Place& place : model_->places_) {
-      if (c.rope_style != RopeStyle::kNone) {
-        place.rope = model_->make_rope_table(c.rope, factors_, place.device);
-        place.local_rope =
-            is_one ? place.rope : model_->make_rope_table(c.local_rope, factors_, place.device);
-      }
-      if (c.alibi_bias > 0) place.slopes = model_->make_slopes(place.device);
-    }
+    if (c.alibi_bias > 0)
+      for (Llama::Place& place : model_->places_) place.slopes = model_->make_slopes(place.device);
     return std::shared_ptr<const Llama>(std::move(model));
   }
 
@@ -100,7 +91,6 @@ class LlamaLoader {
   std::set<std::string_view> used_;                    ///< names
   std::vector<std::vector<KeptWeights::Item>> items_;  ///< of a device, in the order of loading
   std::unique_ptr<KeptWeights> kept_;                  ///< nullptr: weights go with the process
-  std::vector<float> factors_;                         ///< of rope_freqs.weight
 
   runtime::Device& device() const { return *devices_[at_]; }
   const std::string& device_name() const { return model_->places_[at_].device; }
@@ -116,7 +106,7 @@ class LlamaLoader {
       if (std::ranges::count(devices_, devices_.back()) > 1)
         return fail(Code::kInvalidArgument, "\"{}\" names {} twice", options_.device,
                     devices_.back()->name());
-      model_->places_.push_back({.device = name, .rope = {}, .local_rope = {}, .slopes = {}});
+      model_->places_.push_back({.device = name, .slopes = {}});
     }
     items_.resize(devices_.size());
     if (options_.keep_weights && devices_.size() > 1)
@@ -124,11 +114,6 @@ class LlamaLoader {
                   "weights are kept on one device; \"{}\" names {} (--keep-weights)",
                   options_.device, devices_.size());
     return {};
-  }
-
-  static uint64_t free_memory(runtime::Device& device) {
-    const hal::MemoryInfo memory = device.hal().memory();
-    return memory.total > memory.used ? memory.total - memory.used : 0;
   }
 
   /// Consecutive items to each of `parts`, one at least, so that sums of `bytes` are as `shares`.
@@ -226,12 +211,9 @@ class LlamaLoader {
     return direct_dtype(t.type) ? t.data.size() : t.value_count * sizeof(float);
   }
 
-  /// Refuses a model that cannot fit before a byte is allocated.
+  /// Refuses a model that cannot fit before a byte is allocated. Caches grow with use.
   Status check_memory() {
-    const LlamaConfig& c = model_->config_;
-    const uint64_t per_position = c.latent.rank > 0 ? uint64_t{c.latent.rank} + c.rope_length
-                                                    : uint64_t{2} * c.head_count_kv * c.head_length;
-    const uint64_t cache_of_block = per_position * model_->context_ * sizeof(float);
+    const int64_t positions = std::min<int64_t>(model_->context_, KvCache::kFirstCapacity);
     uint64_t in_host_memory = 0;  // which all devices of the host share
     for (size_t i = 0; i < devices_.size(); ++i) {
       uint64_t needed = 0;
@@ -239,20 +221,16 @@ class LlamaLoader {
         total_ += item.tensor->data.size();
         needed += item.bytes;
       }
-      uint64_t blocks = 0;  // that keep keys and values
-      for (size_t b = model_->first_block_; b < model_->end_block_; ++b)
-        if (model_->place_of_block_[b] == i && !c.blocks[b].is_recurrent) ++blocks;
-      const uint64_t cache = blocks * cache_of_block;
+      const uint64_t cache = model_->cache_bytes(i, DType::kF16) * static_cast<uint64_t>(positions);
       const bool is_host = devices_[i]->hal().is_inline();
       const uint64_t free = free_memory(*devices_[i]);
       const uint64_t available = is_host ? free - std::min(free, in_host_memory) : free;
       if (needed + cache > available)
         return fail(Code::kOutOfMemory,
-                    "the model needs {} for weights and {} for {} positions of keys and values{}; "
-                    "{} has {} free of {}",
-                    mib(needed), mib(cache), model_->context_,
-                    devices_.size() > 1 ? fmt::format(" of {} blocks", blocks) : "",
-                    devices_[i]->name(), mib(available), mib(devices_[i]->hal().memory().total));
+                    "{} has {} free of {}; the model needs {} there for weights and {} for the "
+                    "first {} positions of keys and values",
+                    devices_[i]->name(), mib(available), mib(devices_[i]->hal().memory().total),
+                    mib(needed), mib(cache), positions);
       if (is_host) in_host_memory += needed + cache;
     }
     return {};
@@ -388,9 +366,9 @@ class LlamaLoader {
       if (!file_->find_tensor(name) || (name != kFactors && !c.rope.is_longrope)) continue;
       const GgufTensor& t = *BM_TRY(find(name, {c.rope_length / 2}));
       if (name != kFactors && (name == kLongFactors) != is_long) continue;
-      factors_.resize(c.rope_length / 2);
-      BM_TRY(dequantize_row(t.type, t.data, factors_));
-      for (const float factor : factors_)
+      model_->rope_factors_.resize(c.rope_length / 2);
+      BM_TRY(dequantize_row(t.type, t.data, model_->rope_factors_));
+      for (const float factor : model_->rope_factors_)
         if (!(factor > 0) || !std::isfinite(factor))
           return fail(Code::kCorrupt, "tensor {} has a factor of {}", name, factor);
     }
