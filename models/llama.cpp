@@ -139,16 +139,31 @@ void Llama::grow(KvCache& cache, int64_t capacity, int64_t used) const {
   cache.capacity = capacity;
 }
 
+bool Llama::has_local_rope() const {
+  return config_.local_rope != config_.rope &&
+         std::any_of(config_.blocks.begin(), config_.blocks.end(),
+                     [](const BlockConfig& b) { return b.is_local; });
+}
+
+/// Of pairs side by side the whole head is turned, by nothing where it is not rotated; halves of a
+/// part of a head are cut out.
+uint64_t Llama::rope_width() const {
+  const bool is_interleaved = config_.rope_style == RopeStyle::kInterleaved;
+  return is_interleaved && config_.latent.rank == 0 ? config_.head_length : config_.rope_length;
+}
+
+uint64_t Llama::rope_bytes() const {
+  if (config_.rope_style == RopeStyle::kNone) return 0;
+  return 2 * rope_width() * sizeof(float) * (has_local_rope() ? 2 : 1);
+}
+
 std::vector<RopeTables> Llama::make_rope_tables(int64_t length) const {
   std::vector<RopeTables> out(places_.size());
   if (config_.rope_style == RopeStyle::kNone) return out;
-  const bool is_one = config_.local_rope == config_.rope ||
-                      std::none_of(config_.blocks.begin(), config_.blocks.end(),
-                                   [](const BlockConfig& b) { return b.is_local; });
   for (size_t i = 0; i < places_.size(); ++i) {
     out[i].all = make_rope_table(config_.rope, length, places_[i].device);
-    out[i].local =
-        is_one ? out[i].all : make_rope_table(config_.local_rope, length, places_[i].device);
+    out[i].local = has_local_rope() ? make_rope_table(config_.local_rope, length, places_[i].device)
+                                    : out[i].all;
   }
   return out;
 }
@@ -156,11 +171,7 @@ std::vector<RopeTables> Llama::make_rope_tables(int64_t length) const {
 RopeTable Llama::make_rope_table(const RopeConfig& rope, int64_t length,
                                  const std::string& device) const {
   const bool is_interleaved = config_.rope_style == RopeStyle::kInterleaved;
-  // Of pairs side by side the whole head is turned, by nothing where it is not rotated; halves of a
-  // part of a head are cut out.
-  const size_t rotated = config_.rope_length / 2,
-               whole = config_.latent.rank > 0 ? config_.rope_length : config_.head_length,
-               width = is_interleaved ? whole : config_.rope_length;
+  const size_t rotated = config_.rope_length / 2, width = rope_width();
   const auto rows = static_cast<size_t>(length);
   const std::span<const float> factors = rope_factors_;
   std::vector<float> cosines(rows * width, 1.0F), sines(rows * width, 0.0F);

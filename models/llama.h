@@ -71,6 +71,20 @@ class Llama {
   /// Errors, all before anything is allocated: those of LlamaConfig; kUnsupported naming a tensor
   /// that has no use here, kCorrupt one whose shape does not fit; kOutOfMemory when the device
   /// cannot hold the weights.
+  static constexpr uint32_t kPromptPiece = 128;  ///< most tokens that a session computes at once
+  /// What a session needs on one device, bytes.
+  struct MemoryNeed {
+    std::string device;
+    uint32_t context = 0;
+    uint64_t free = 0;          ///< that nobody uses now
+    uint64_t weights = 0;       ///< as they would lie there; those read in place count too
+    uint64_t per_position = 0;  ///< keys, values and rotary tables
+    uint64_t states = 0;        ///< of recurrent blocks
+    uint64_t scratch = 0;       ///< about: what a block has of a piece of a prompt, and logits
+  };
+  /// One per device, without loading anything. Errors: those of load() but kOutOfMemory.
+  static Result<std::vector<MemoryNeed>> memory_need(std::shared_ptr<const GgufFile> file,
+                                                     const LoadOptions& options, DType cache_type);
   static Result<std::shared_ptr<const Llama>> load(std::shared_ptr<const GgufFile> file,
                                                    const LoadOptions& options);
 
@@ -90,6 +104,8 @@ class Llama {
   void grow(KvCache& cache, int64_t capacity, int64_t used) const;
   /// Bytes of keys and values of a position in the blocks of one device.
   uint64_t cache_bytes(size_t device, DType type) const;
+  /// Bytes of rotary tables for a position, on each device.
+  uint64_t rope_bytes() const;
   /// Of positions 0 … length − 1, for each device.
   std::vector<RopeTables> make_rope_tables(int64_t length) const;
   /// Bytes of weights that were found on the device, and that were written to it, when weights are
@@ -245,6 +261,9 @@ class Llama {
   Tensor project_logits(const Tensor& x) const;
   RopeTable make_rope_table(const RopeConfig& rope, int64_t length,
                             const std::string& device) const;
+  bool has_local_rope() const;  ///< tables of its own
+  /// Of a row of a rotary table.
+  uint64_t rope_width() const;
   Tensor make_slopes(const std::string& device) const;
 };
 

@@ -51,19 +51,8 @@ class LlamaLoader {
   Result<std::shared_ptr<const Llama>> run() {
     auto model = std::make_shared<Llama>();
     model_ = model.get();
-    LlamaConfig& c = model_->config_;
-    c = BM_TRY(LlamaConfig::from_gguf(*file_));
-    BM_TRY(open_devices());
-    model_->context_ =
-        options_.context ? options_.context : std::min<uint32_t>(c.context_length, 4096);
-    if (model_->context_ > c.context_length)
-      return fail(Code::kInvalidArgument,
-                  "context {} exceeds the {} positions the model was made for", model_->context_,
-                  c.context_length);
-    BM_TRY(divide_blocks());
-    // Once without loading: what does not fit or is not understood is known before any work.
-    BM_TRY(load_all());
-    BM_TRY(check_all_used());
+    BM_TRY(look());
+    const LlamaConfig& c = model_->config_;
     BM_TRY(check_memory());
     if (options_.keep_weights)
       kept_ = BM_TRY(KeptWeights::open(*devices_[0], *file_, std::move(items_[0])));
@@ -79,7 +68,59 @@ class LlamaLoader {
     return std::shared_ptr<const Llama>(std::move(model));
   }
 
+  Result<std::vector<Llama::MemoryNeed>> measure(DType cache_type) {
+    Llama model;
+    model_ = &model;
+    BM_TRY(look());
+    const LlamaConfig& c = model.config_;
+    std::vector<Llama::MemoryNeed> out;
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      Llama::MemoryNeed need{.device = devices_[i]->name(), .context = model.context_};
+      need.free = free_memory(*devices_[i]);
+      for (const KeptWeights::Item& item : items_[i]) need.weights += item.bytes;
+      need.per_position = model.cache_bytes(i, cache_type) + model.rope_bytes();
+      uint64_t blocks = 0;
+      for (uint32_t b = 0; b < c.block_count; ++b) {
+        if (model.place_of_block_[b] != i) continue;
+        ++blocks;
+        if (!c.blocks[b].is_recurrent) continue;
+        const RecurrentConfig& r = c.recurrent;
+        need.states +=
+            (uint64_t{r.channels} * (r.kernel - 1) + uint64_t{r.heads} * r.length * r.length) *
+            sizeof(float);
+      }
+      // What one block has of a piece of a prompt at once, and the logits.
+      const uint64_t hidden =
+          std::max<uint64_t>(c.feed_forward_length,
+                             c.experts.used * c.experts.length + uint64_t{c.experts.shared_length});
+      const uint64_t of_token = 3 * uint64_t{c.embedding_length} +
+                                uint64_t{c.head_length} * (c.head_count + 2 * c.head_count_kv) +
+                                2 * hidden;
+      const uint64_t rows = c.is_causal ? Llama::kPromptPiece : model.context_;
+      need.scratch = (blocks > 0 ? of_token * rows : 0) * sizeof(float) +
+                     (i + 1 == devices_.size() ? c.vocab_size * sizeof(float) : 0);
+      out.push_back(std::move(need));
+    }
+    return out;
+  }
+
  private:
+  /// Once without loading: what does not fit or is not understood is known before any work.
+  Status look() {
+    LlamaConfig& c = model_->config_;
+    c = BM_TRY(LlamaConfig::from_gguf(*file_));
+    BM_TRY(open_devices());
+    model_->context_ =
+        options_.context ? options_.context : std::min<uint32_t>(c.context_length, 4096);
+    if (model_->context_ > c.context_length)
+      return fail(Code::kInvalidArgument,
+                  "context {} exceeds the {} positions the model was made for", model_->context_,
+                  c.context_length);
+    BM_TRY(divide_blocks());
+    BM_TRY(load_all());
+    return check_all_used();
+  }
+
   std::shared_ptr<const GgufFile> file_;
   const Llama::LoadOptions& options_;
   Llama* model_ = nullptr;
@@ -282,7 +323,8 @@ class LlamaLoader {
     if (is_packed(t)) {
       const bool is_there = kept_ && kept_->next();
       out = Matrix::pack(t.type, t.data, static_cast<int64_t>(rows), static_cast<int64_t>(columns),
-                         device_name(), kept_.get(), is_there);
+                         device_name(), kept_.get(), is_there,
+                         [this](std::span<const std::byte> part) { file_->release(part); });
     } else {
       out = Matrix(make(t));
     }
@@ -295,8 +337,11 @@ class LlamaLoader {
     for (uint64_t d : t.shape()) shape.push_back(static_cast<int64_t>(d));
     if (kept_) return make_kept(t, shape);
     if (const auto dtype = direct_dtype(t.type)) {
-      if (!can_use_in_place(t, *dtype))
-        return Tensor::from_bytes(t.data, shape, *dtype, device_name());
+      if (!can_use_in_place(t, *dtype)) {
+        Tensor out = Tensor::from_bytes(t.data, shape, *dtype, device_name());
+        file_->release(t.data);
+        return out;
+      }
       // Kernels only read weights; the mapping lives as long as the tensor.
       void* pointer = const_cast<std::byte*>(t.data.data());
       return Tensor::from_blob(pointer, shape, *dtype, device_name(), [keep = file_] {});
@@ -305,6 +350,7 @@ class LlamaLoader {
     if (std::byte* host = out.buffer().host()) {
       unwrap(dequantize_row(t.type, t.data,
                             {reinterpret_cast<float*>(host), static_cast<size_t>(t.value_count)}));
+      file_->release(t.data);
       out.buffer().storage->note_write();
       return out;
     }
@@ -443,6 +489,7 @@ class LlamaLoader {
         continue;
       }
       data.insert(data.end(), t->data.begin(), t->data.end());
+      file_->release(t->data);
       report(*t);
     }
     if (!is_loading_) return Matrix();
@@ -708,6 +755,18 @@ class LlamaLoader {
     return {};
   }
 };
+
+Result<std::vector<Llama::MemoryNeed>> Llama::memory_need(std::shared_ptr<const GgufFile> file,
+                                                          const LoadOptions& options,
+                                                          DType cache_type) {
+  try {
+    return LlamaLoader(std::move(file), options).measure(cache_type);
+  } catch (const Exception& e) {
+    return tl::unexpected<Error>(e.error());
+  } catch (const std::exception&) {
+    return tl::unexpected<Error>(error_of_exception("looking at the model"));
+  }
+}
 
 Result<std::shared_ptr<const Llama>> Llama::load(std::shared_ptr<const GgufFile> file,
                                                  const LoadOptions& options) {

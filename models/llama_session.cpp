@@ -6,7 +6,7 @@
 namespace bm::models {
 namespace {
 
-constexpr uint32_t kChunk = 128;  ///< most tokens of a prompt computed at once
+constexpr uint32_t kChunk = Llama::kPromptPiece;
 
 template <class F>
 Status guarded_feed(F&& body) {

@@ -177,6 +177,9 @@ struct TokenizeOptions {
 struct InspectOptions {
   std::string file;  ///< GGUF, or safetensors by its ending
   bool has_tensors = true;
+  std::string device = "CPU";  ///< whose memory is counted; several divide the model
+  uint32_t context = 0;        ///< positions; 0: the model's, at most 4096
+  std::string cache_type = "f16";
   bool json = false;
 };
 

@@ -168,6 +168,35 @@ TEST(KvCache, AContextEndsWhereItSays) {
   EXPECT_FALSE(session.reserve(1501));
 }
 
+TEST(LlamaMemory, WhatIsCountedIsWhatASessionTakes) {
+  auto opened = GgufFile::open("models/bundled/licence.gguf");
+  ASSERT_TRUE(opened);
+  const auto file = std::make_shared<const GgufFile>(std::move(*opened));
+  const Llama::LoadOptions options{.device = "CPU:6", .context = 0, .progress = {}};
+  const auto needs = Llama::memory_need(file, options, DType::kF16);
+  ASSERT_TRUE(needs) << needs.error().message;
+  ASSERT_EQ(needs->size(), 1u);
+  const Llama::MemoryNeed& need = (*needs)[0];
+  EXPECT_EQ(need.context, 512u);
+  const auto used = [] {
+    return static_cast<double>((*runtime::open_device("CPU:6"))->allocator().stats().used);
+  };
+  const double before = used();
+  const auto model = Llama::load(file, options);
+  ASSERT_TRUE(model);
+  const double loaded = used() - before, weights = static_cast<double>(need.weights);
+  EXPECT_GT(loaded, 0.9 * weights);
+  EXPECT_LT(loaded, 1.05 * weights);
+  LlamaSession session(*model);
+  ASSERT_TRUE(session.feed(std::vector<int32_t>(200, 40)));
+  ASSERT_TRUE(session.feed(std::vector<int32_t>(1, 40)));
+  // There is room for one piece of a prompt behind the context, a quarter of this one.
+  const double taken = used() - before - loaded,
+               counted = static_cast<double>(need.context * need.per_position + need.scratch);
+  EXPECT_GT(taken, 0.7 * counted);
+  EXPECT_LT(taken, 1.5 * counted);
+}
+
 TEST(KvRows, Int8BlocksAreOffByHalfAStep) {
   KvRows rows(8, 3, 48, DType::kI8, "CPU");
   test::Random random(3);
