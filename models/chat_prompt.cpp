@@ -130,7 +130,12 @@ Result<ChatPrompt> render_chat(const ChatTemplate& chat_template, const ChatInpu
   mark(safe.variables, variables);
   if (!safe.bos_token && tokenizer.bos() >= 0) safe.bos_token = tokenizer.piece(tokenizer.bos());
   if (!safe.eos_token && tokenizer.eos() >= 0) safe.eos_token = tokenizer.piece(tokenizer.eos());
-  return without_marks(BM_TRY(chat_template.render(safe, limits)));
+  ChatPrompt out = without_marks(BM_TRY(chat_template.render(safe, limits)));
+  if (out.text.empty())
+    return fail(Code::kInvalidArgument,
+                "the chat template writes nothing for these messages: the model would answer none "
+                "of them");
+  return out;
 }
 
 Result<std::vector<int32_t>> encode_chat(const ChatPrompt& prompt, const Tokenizer& tokenizer,

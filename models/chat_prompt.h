@@ -22,7 +22,7 @@ struct ChatPrompt {
 /// a message is text. The strings go through the template with noncharacters (U+FDD0, U+FDD1)
 /// around such places; those of the messages themselves become U+FFFD. bos_token and eos_token are
 /// the tokenizer's unless `input` has others.
-/// Errors: those of ChatTemplate::render().
+/// Errors: those of ChatTemplate::render(); kInvalidArgument when it writes nothing.
 Result<ChatPrompt> render_chat(const ChatTemplate& chat_template, const ChatInput& input,
                                const Tokenizer& tokenizer, const ChatLimits& limits = {});
 

@@ -97,6 +97,12 @@ class GgufFile {
   /// nullptr when there is no such key.
   const GgufValue* find(std::string_view key) const;
 
+  /// `data` of a tensor, or a part of it, is not needed soon: its pages leave the process's memory.
+  /// Nothing happens to bytes that lie in no mapped GGUF file.
+  void release(std::span<const std::byte> data) const {
+    for (const Mapping& m : mappings_) m.release(data);
+  }
+
   /// What the system says of the files: device, inode, size and times of each, so that a file that
   /// was written to since has another. Empty for bytes that somebody else holds.
   const std::string& stamp() const { return stamp_; }

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "runtime/device.h"
+
 namespace bm::models {
 namespace {
 
@@ -61,45 +63,125 @@ double frequency_of(const RopeConfig& rope, size_t i, double rotated, double fac
 
 }  // namespace
 
-KvCache Llama::make_cache() const {
-  const bool is_latent = config_.latent.rank > 0;
-  const Shape shape = is_latent ? Shape{1, context_, config_.latent.rank + config_.rope_length}
-                                : Shape{config_.head_count_kv, context_, config_.head_length};
+namespace {
+
+/// A position of one block, keys first: heads and their length; no heads: there is nothing.
+std::array<std::pair<int64_t, int64_t>, 2> cached_vectors(const LlamaConfig& c) {
+  if (c.latent.rank > 0) return {{{1, int64_t{c.latent.rank} + c.rope_length}, {0, 0}}};
+  return {{{c.head_count_kv, c.head_length}, {c.head_count_kv, c.head_length}}};
+}
+
+std::string mib(uint64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 1048576.0);
+}
+
+}  // namespace
+
+uint64_t Llama::cache_bytes(size_t device, DType type) const {
+  uint64_t of_block = 0;
+  for (const auto& [heads, length] : cached_vectors(config_))
+    if (heads > 0) of_block += KvRows::bytes_per_position(heads, length, type);
+  uint64_t out = 0;
+  for (size_t i = first_block_; i < end_block_; ++i)
+    if (place_of_block_[i] == device && !config_.blocks[i].is_recurrent) out += of_block;
+  return out;
+}
+
+KvCache Llama::make_cache(int64_t capacity, DType type) const {
   KvCache cache;
-  cache.keys.resize(config_.block_count);
-  cache.values.resize(config_.block_count);
+  cache.type = type;
+  cache.capacity = capacity;
+  for (auto* list : {&cache.keys, &cache.values}) list->resize(config_.block_count);
+  for (auto* list : {&cache.inputs, &cache.states}) list->resize(config_.block_count);
+  const auto vectors = cached_vectors(config_);
   for (size_t i = first_block_; i < end_block_; ++i) {
-    const auto zeros = [&](const Shape& s) {
-      return Tensor::zeros(s, DType::kF32, place(i).device).contiguous().realize();
-    };
+    const std::string& device = place(i).device;
     if (config_.blocks[i].is_recurrent) {
       const RecurrentConfig& r = config_.recurrent;
-      cache.keys[i] = zeros({r.channels, r.kernel - 1});
-      if (r.heads > 0) cache.values[i] = zeros({r.heads, r.length, r.length});
+      const auto zeros = [&](const Shape& s) {
+        return Tensor::zeros(s, DType::kF32, device).contiguous().realize();
+      };
+      cache.inputs[i] = zeros({r.channels, r.kernel - 1});
+      if (r.heads > 0) cache.states[i] = zeros({r.heads, r.length, r.length});
       continue;
     }
-    cache.keys[i] = zeros(shape);
-    if (!is_latent) cache.values[i] = zeros(shape);
+    const auto rows = [&](size_t which) {
+      const auto& [heads, length] = vectors[which];
+      return heads > 0 ? KvRows(capacity, heads, length, type, device) : KvRows();
+    };
+    cache.keys[i] = rows(0);
+    cache.values[i] = rows(1);
   }
+  cache.rope = make_rope_tables(capacity);
   return cache;
 }
 
-Llama::RopeTable Llama::make_rope_table(const RopeConfig& rope, std::span<const float> factors,
-                                        const std::string& device) const {
+void Llama::grow(KvCache& cache, int64_t capacity, int64_t used) const {
+  for (size_t d = 0; d < device_count(); ++d) {
+    // A block's old memory goes when it is copied.
+    const uint64_t each = cache_bytes(d, cache.type), had = static_cast<uint64_t>(cache.capacity),
+                   copied = had * each / std::max<uint64_t>(1, end_block_ - first_block_),
+                   needed = (static_cast<uint64_t>(capacity) - had) * each + copied;
+    runtime::Device& device = *unwrap(runtime::open_device(places_[d].device));
+    const uint64_t free = free_memory(device);
+    if (needed <= free) continue;
+    raise(Code::kOutOfMemory,
+          "keys and values of {} positions need {} more on {}, which has {} free: {} fit; there is "
+          "room for {} now",
+          capacity, mib(needed), device.name(), mib(free),
+          had + (free > copied ? (free - copied) / each : 0), had);
+  }
+  std::vector<RopeTables> rope = make_rope_tables(capacity);
+  for (auto* list : {&cache.keys, &cache.values})
+    for (KvRows& rows : *list)
+      if (rows.is_valid()) rows.grow(capacity, used);
+  cache.rope = std::move(rope);
+  cache.capacity = capacity;
+}
+
+bool Llama::has_local_rope() const {
+  return config_.local_rope != config_.rope &&
+         std::any_of(config_.blocks.begin(), config_.blocks.end(),
+                     [](const BlockConfig& b) { return b.is_local; });
+}
+
+/// Of pairs side by side the whole head is turned, by nothing where it is not rotated; halves of a
+/// part of a head are cut out.
+uint64_t Llama::rope_width() const {
   const bool is_interleaved = config_.rope_style == RopeStyle::kInterleaved;
-  // Of pairs side by side the whole head is turned, by nothing where it is not rotated; halves of a
-  // part of a head are cut out.
-  const size_t rotated = config_.rope_length / 2,
-               whole = config_.latent.rank > 0 ? config_.rope_length : config_.head_length,
-               width = is_interleaved ? whole : config_.rope_length;
-  std::vector<float> cosines(size_t{context_} * width, 1.0F), sines(size_t{context_} * width, 0.0F);
+  return is_interleaved && config_.latent.rank == 0 ? config_.head_length : config_.rope_length;
+}
+
+uint64_t Llama::rope_bytes() const {
+  if (config_.rope_style == RopeStyle::kNone) return 0;
+  return 2 * rope_width() * sizeof(float) * (has_local_rope() ? 2 : 1);
+}
+
+std::vector<RopeTables> Llama::make_rope_tables(int64_t length) const {
+  std::vector<RopeTables> out(places_.size());
+  if (config_.rope_style == RopeStyle::kNone) return out;
+  for (size_t i = 0; i < places_.size(); ++i) {
+    out[i].all = make_rope_table(config_.rope, length, places_[i].device);
+    out[i].local = has_local_rope() ? make_rope_table(config_.local_rope, length, places_[i].device)
+                                    : out[i].all;
+  }
+  return out;
+}
+
+RopeTable Llama::make_rope_table(const RopeConfig& rope, int64_t length,
+                                 const std::string& device) const {
+  const bool is_interleaved = config_.rope_style == RopeStyle::kInterleaved;
+  const size_t rotated = config_.rope_length / 2, width = rope_width();
+  const auto rows = static_cast<size_t>(length);
+  const std::span<const float> factors = rope_factors_;
+  std::vector<float> cosines(rows * width, 1.0F), sines(rows * width, 0.0F);
   const double magnitude = static_cast<double>(rope.magnitude);
   for (size_t i = 0; i < rotated; ++i) {
     const double frequency = frequency_of(rope, i, config_.rope_length,
                                           factors.empty() ? 1.0 : static_cast<double>(factors[i]));
     const size_t first = is_interleaved ? 2 * i : i;
     const size_t second = is_interleaved ? 2 * i + 1 : i + rotated;
-    for (size_t p = 0; p < context_; ++p) {
+    for (size_t p = 0; p < rows; ++p) {
       const double angle = static_cast<double>(p) * frequency;
       cosines[p * width + first] = cosines[p * width + second] =
           static_cast<float>(magnitude * std::cos(angle));
@@ -108,7 +190,7 @@ Llama::RopeTable Llama::make_rope_table(const RopeConfig& rope, std::span<const 
       sines[p * width + second] = static_cast<float>(magnitude * std::sin(angle));
     }
   }
-  const Shape shape{context_, 1, static_cast<int64_t>(width)};
+  const Shape shape{length, 1, static_cast<int64_t>(width)};
   return {Tensor::from(cosines, shape, device), Tensor::from(sines, shape, device)};
 }
 
@@ -139,7 +221,9 @@ Tensor Llama::norm(const Tensor& x, const Norm& n) const {
 }
 
 /// Rotary positions of x [count, heads, head length], or of what latent attention rotates.
-Tensor Llama::rotate(const Tensor& x, const RopeTable& table, const RopeRows& rows) const {
+Tensor Llama::rotate(size_t block, const Tensor& x, const RopeRows& rope) const {
+  const RopeTables& tables = rope.tables[place_of_block_[block]];
+  const RopeTable& table = config_.blocks[block].is_local ? tables.local : tables.all;
   const bool is_interleaved = config_.rope_style == RopeStyle::kInterleaved;
   const int64_t length = x.size(2).constant(),
                 width = is_interleaved ? length : config_.rope_length;
@@ -148,7 +232,8 @@ Tensor Llama::rotate(const Tensor& x, const RopeTable& table, const RopeRows& ro
   const Shape pairs =
       is_interleaved ? Shape{count, heads, width / 2, 2} : Shape{count, heads, 2, width / 2};
   const Tensor partner = part.reshape(pairs).flip({is_interleaved ? 3 : 2}).reshape(part.shape());
-  const Tensor turned = part * rows(table.cosines, width) + partner * rows(table.sines, width);
+  const Tensor turned =
+      part * rope.rows(table.cosines, width) + partner * rope.rows(table.sines, width);
   if (width == length) return turned;
   const std::array whole{turned, x.slice(2, {width, length})};
   return Tensor::cat(whole, 2);
@@ -159,7 +244,7 @@ Tensor Llama::rotate(const Tensor& x, const RopeTable& table, const RopeRows& ro
 Tensor Llama::mask_scores(size_t block, const Tensor& scores, const SymInt& count,
                           const SymInt& position) const {
   const BlockConfig& config = config_.blocks[block];
-  const auto& [device, rope, local_rope, slopes] = place(block);
+  const auto& [device, slopes] = place(block);
   const bool is_chunked = config.chunk != 0 && config.chunk < context_;
   const bool has_window = is_chunked || (config.window != 0 && config.window < context_);
   if ((count.is(1) || !config_.is_causal) && !has_window && !slopes.is_valid()) return scores;
@@ -223,11 +308,9 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
   out.query = normed(query, is_late ? none : b.query_norm, heads);
   out.key = normed(stored(take(b.key, heads, kv_heads)), is_late ? none : b.key_norm, kv_heads);
   out.value = take(b.value, heads + kv_heads, kv_heads).reshape({count, kv_heads, width});
-  const Place& at = place(block);
-  if (at.rope.cosines.is_valid() && config.is_rotated) {
-    const RopeTable& table = config.is_local ? at.local_rope : at.rope;
-    out.query = rotate(out.query, table, rows);
-    out.key = rotate(out.key, table, rows);
+  if (config_.rope_style != RopeStyle::kNone && config.is_rotated) {
+    out.query = rotate(block, out.query, rows);
+    out.key = rotate(block, out.key, rows);
     if (config_.has_l2_norm) {
       out.query = out.query.rms_norm({}, static_cast<double>(config_.norm_epsilon));
       out.key = out.key.rms_norm({}, static_cast<double>(config_.norm_epsilon));
@@ -298,35 +381,33 @@ Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const S
                      KvCache& cache) const {
   if (config_.latent.rank > 0) return attend_latent(block, x, count, position, cache);
   if (config_.blocks[block].is_recurrent) return attend_recurrent(block, x, position, cache);
-  Tensor &keys = cache.keys[block], &values = cache.values[block];
+  KvRows &keys = cache.keys[block], &values = cache.values[block];
   const Heads h = project_heads(
       block, x, count,
-      [&](const Tensor& table, int64_t width) {
-        return table.shrink({{position, position + count}, {0, 1}, {0, width}});
-      },
+      {cache.rope,
+       [&](const Tensor& table, int64_t width) {
+         return table.shrink({{position, position + count}, {0, 1}, {0, width}});
+       }},
       [&] {
         const std::string& at = place(block).device;
         return Tensor::arange(count, DType::kI64, at) + Tensor::value_of(position, at);
       });
-  const auto rows = [&](const Tensor& t, const SymInt& begin, const SymInt& end) {
-    return t.shrink({{0, config_.head_count_kv}, {begin, end}, {0, config_.head_length}});
-  };
+  keys.store(position, count, h.key);
+  values.store(position, count, h.value);
   const SymInt end = position + count;
-  rows(keys, position, end).assign(h.key.permute({1, 0, 2}));
-  rows(values, position, end).assign(h.value.permute({1, 0, 2}));
-  const Tensor mixed =
-      mix(block, h.query, rows(keys, 0, end), rows(values, 0, end), count, position)
-          .reshape({count, int64_t{config_.head_count} * config_.head_length});
+  const Tensor mixed = mix(block, h.query, keys.load(end).permute({1, 0, 2}),
+                           values.load(end).permute({1, 0, 2}), count, position)
+                           .reshape({count, int64_t{config_.head_count} * config_.head_length});
   return project_output(block, h.gate.is_valid() ? mixed * h.gate : mixed);
 }
 
 /// Without a cache: every token sees all others.
-Tensor Llama::attend_all(size_t block, const Tensor& x, const SymInt& count) const {
+Tensor Llama::attend_all(size_t block, const Tensor& x, const SymInt& count,
+                         std::span<const RopeTables> rope) const {
   const Heads h = project_heads(
       block, x, count,
-      [&](const Tensor& table, int64_t width) {
-        return table.shrink({{0, count}, {0, 1}, {0, width}});
-      },
+      {rope, [&](const Tensor& table,
+                 int64_t width) { return table.shrink({{0, count}, {0, 1}, {0, width}}); }},
       [&] { return Tensor::arange(count, DType::kI64, place(block).device); });
   const Tensor keys = h.key.permute({1, 0, 2}).contiguous(),
                values = h.value.permute({1, 0, 2}).contiguous();
@@ -398,12 +479,13 @@ Tensor Llama::embed(const Tensor& tokens,
   return norm(x, embedding_norm_);
 }
 
-Tensor Llama::encode(const Tensor& tokens, const SymInt& count) const {
+Tensor Llama::encode(const Tensor& tokens, const SymInt& count,
+                     std::span<const RopeTables> rope) const {
   Tensor x = embed(tokens.shrink({{0, count}}), [&](const Tensor& table) {
     return table.shrink({{0, count}, {0, config_.embedding_length}});
   });
   for (size_t i = 0; i < blocks_.size(); ++i)
-    x = run_block(i, bring(i, x), [&](const Tensor& in) { return attend_all(i, in, count); });
+    x = run_block(i, bring(i, x), [&](const Tensor& in) { return attend_all(i, in, count, rope); });
   return norm(x, output_norm_).contiguous();
 }
 
@@ -412,7 +494,9 @@ Tensor Llama::forward(const Tensor& in, const SymInt& count, const SymInt& posit
   Tensor x;
   if (is_first_stage()) {
     x = embed(in.shrink({{0, count}}), [&](const Tensor& table) {
-      return table.shrink({{position, position + count}, {0, config_.embedding_length}});
+      // By number: the cache may be for more positions than the table.
+      return table.take(Tensor::arange(count, DType::kI64, device()) +
+                        Tensor::value_of(position, device()));
     });
   } else {
     x = in.shrink({{0, count}, {0, config_.embedding_length}});

@@ -8,19 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "models/kv_cache.h"
 #include "models/llama_config.h"
 #include "models/llama_matrix.h"
 #include "tensor/tensor.h"
 
 namespace bm::models {
-
-/// Keys and values of every position so far, one pair per block: [kv heads, capacity, head length].
-/// With latent attention, of both together: keys [1, capacity, components + rotated length], and no
-/// values. Of recurrent blocks: keys [channels, kernel − 1], the convolution's inputs, and values
-/// [heads, length, length], the state of a delta network.
-struct KvCache {
-  std::vector<Tensor> keys, values;
-};
 
 /// Consecutive tokens of one sequence among the rows of a batch.
 struct BatchRun {
@@ -47,11 +40,12 @@ struct BatchStep {
   std::span<const BatchWorkspace> workspaces;  ///< one per device
 };
 
-/// Keys and values of many sequences in pages of one pool: [slots, 2, kv heads, head length], one
-/// per block.
+/// Keys and values of many sequences in pages of one pool: a slot has both, [2 · kv heads, head
+/// length], one pool per block.
 struct PagedKvCache {
   int64_t page_length = 0;  ///< positions in a page, a power of two
-  std::vector<Tensor> slots;
+  std::vector<KvRows> slots;
+  std::vector<RopeTables> rope;  ///< one per device, of the whole context
 };
 
 /// Immutable weights; shared by any number of sequences.
@@ -77,6 +71,20 @@ class Llama {
   /// Errors, all before anything is allocated: those of LlamaConfig; kUnsupported naming a tensor
   /// that has no use here, kCorrupt one whose shape does not fit; kOutOfMemory when the device
   /// cannot hold the weights.
+  static constexpr uint32_t kPromptPiece = 128;  ///< most tokens that a session computes at once
+  /// What a session needs on one device, bytes.
+  struct MemoryNeed {
+    std::string device;
+    uint32_t context = 0;
+    uint64_t free = 0;          ///< that nobody uses now
+    uint64_t weights = 0;       ///< as they would lie there; those read in place count too
+    uint64_t per_position = 0;  ///< keys, values and rotary tables
+    uint64_t states = 0;        ///< of recurrent blocks
+    uint64_t scratch = 0;       ///< about: what a block has of a piece of a prompt, and logits
+  };
+  /// One per device, without loading anything. Errors: those of load() but kOutOfMemory.
+  static Result<std::vector<MemoryNeed>> memory_need(std::shared_ptr<const GgufFile> file,
+                                                     const LoadOptions& options, DType cache_type);
   static Result<std::shared_ptr<const Llama>> load(std::shared_ptr<const GgufFile> file,
                                                    const LoadOptions& options);
 
@@ -89,7 +97,17 @@ class Llama {
   /// Whether tokens go in here, and logits come out: in a model of one stage both.
   bool is_first_stage() const { return first_block_ == 0; }
   bool is_last_stage() const { return end_block_ == config_.block_count; }
-  KvCache make_cache() const;
+  /// For one sequence of at most `capacity` positions; `type`: as of KvRows.
+  KvCache make_cache(int64_t capacity, DType type) const;
+  /// The same for more positions; the first `used` stay. Throws: Exception (kOutOfMemory naming
+  /// what would fit), after which it is as it was.
+  void grow(KvCache& cache, int64_t capacity, int64_t used) const;
+  /// Bytes of keys and values of a position in the blocks of one device.
+  uint64_t cache_bytes(size_t device, DType type) const;
+  /// Bytes of rotary tables for a position, on each device.
+  uint64_t rope_bytes() const;
+  /// Of positions 0 … length − 1, for each device.
+  std::vector<RopeTables> make_rope_tables(int64_t length) const;
   /// Bytes of weights that were found on the device, and that were written to it, when weights are
   /// kept; else 0.
   uint64_t attached_bytes() const { return attached_bytes_; }
@@ -107,8 +125,8 @@ class Llama {
   /// a kernel per run, runs in kernels for any number of rows.
   Tensor forward_batch(const BatchStep& step, PagedKvCache& cache) const;
   /// Hidden states of a whole text of which every token sees all others, [count, embedding length].
-  /// Shapes: tokens [>= count] int32.
-  Tensor encode(const Tensor& tokens, const SymInt& count) const;
+  /// Shapes: tokens [>= count] int32. `rope`: of as many positions.
+  Tensor encode(const Tensor& tokens, const SymInt& count, std::span<const RopeTables> rope) const;
   /// What logits are made of, [rows, embedding length]: the last block's output, normalised.
   Tensor hidden_batch(const BatchStep& step, PagedKvCache& cache) const;
 
@@ -172,18 +190,14 @@ class Llama {
   Projection output_;  ///< its matrix is the embedding's where they are tied
   Tensor positions_;   ///< [context, embedding length]; invalid without kPositionTable
   Tensor token_type_;  ///< [1, embedding length], added to all tokens; invalid where there is none
-  /// [context, 1, rotated length]; sines carry the pair's sign.
-  struct RopeTable {
-    Tensor cosines, sines;
-  };
   /// A device, and what blocks on it share.
   struct Place {
     std::string device;
-    RopeTable rope, local_rope;
     Tensor slopes;  ///< ALiBi: [kv heads, heads of each, 1, 1]
   };
-  std::vector<Place> places_;               ///< in the order of the blocks
-  std::vector<size_t> place_of_block_;      ///< index into places_; of this stage's
+  std::vector<float> rope_factors_;     ///< what frequencies are divided by, one a pair, or none
+  std::vector<Place> places_;           ///< in the order of the blocks
+  std::vector<size_t> place_of_block_;  ///< index into places_; of this stage's
   size_t first_block_ = 0, end_block_ = 0;  ///< of this stage
   std::vector<Block> blocks_;
 
@@ -193,14 +207,17 @@ class Llama {
     Tensor query, key, value;
     Tensor gate;  ///< of the results; invalid where they are not gated
   };
-  /// Rows of a rotary table, [rows, 1, rotated length].
-  using RopeRows = std::function<Tensor(const Tensor& table, int64_t width)>;
+  /// Rows of rotary tables, [rows, 1, rotated length].
+  struct RopeRows {
+    std::span<const RopeTables> tables;  ///< one per device
+    std::function<Tensor(const Tensor& table, int64_t width)> rows;
+  };
   /// The pieces of a feed-forward of the architecture.
   Tensor activate(size_t block, const Tensor& x) const;
   Tensor activated(size_t block, const Tensor& gate, const Tensor& up) const;
   static Tensor project(const QuantisedActivations& in, const Projection& p);
   Tensor norm(const Tensor& x, const Norm& n) const;
-  Tensor rotate(const Tensor& x, const RopeTable& table, const RopeRows& rows) const;
+  Tensor rotate(size_t block, const Tensor& x, const RopeRows& rows) const;
   /// `positions`: of the rows, [rows] int64, asked for where queries depend on them otherwise.
   Heads project_heads(size_t block, const Tensor& x, const SymInt& count, const RopeRows& rows,
                       const std::function<Tensor()>& positions) const;
@@ -225,7 +242,8 @@ class Llama {
                           KvCache& cache) const;
   Tensor delta_net(size_t block, const QuantisedActivations& in, const SymInt& position,
                    KvCache& cache) const;
-  Tensor attend_all(size_t block, const Tensor& x, const SymInt& count) const;
+  Tensor attend_all(size_t block, const Tensor& x, const SymInt& count,
+                    std::span<const RopeTables> rope) const;
   Tensor feed_forward(size_t block, const Tensor& x) const;
   Tensor attend_paged(size_t block, const Tensor& x, const BatchStep& step,
                       PagedKvCache& cache) const;
@@ -241,9 +259,11 @@ class Llama {
                    const std::function<Tensor(const Tensor&)>& attention) const;
   Tensor run_blocks(const BatchStep& step, PagedKvCache& cache) const;
   Tensor project_logits(const Tensor& x) const;
-  /// Host tables; `factors`: what frequencies are divided by, one a pair, or none.
-  RopeTable make_rope_table(const RopeConfig& rope, std::span<const float> factors,
+  RopeTable make_rope_table(const RopeConfig& rope, int64_t length,
                             const std::string& device) const;
+  bool has_local_rope() const;  ///< tables of its own
+  /// Of a row of a rotary table.
+  uint64_t rope_width() const;
   Tensor make_slopes(const std::string& device) const;
 };
 

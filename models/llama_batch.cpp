@@ -36,6 +36,12 @@ struct Lane {
   }
 };
 
+/// Of all blocks together.
+uint64_t bytes_of_page(const LlamaConfig& c, DType type) {
+  return KvRows::bytes_per_position(2 * int64_t{c.head_count_kv}, c.head_length, type) * kPage *
+         c.block_count;
+}
+
 template <class T>
 void write(const Tensor& into, std::span<const T> values) {
   runtime::Buffer to = into.buffer();
@@ -84,10 +90,10 @@ struct LlamaBatch::Impl {
     const LlamaConfig& c = model->config();
     const int64_t slots = int64_t{num_pages} * kPage, kv = c.head_count_kv, width = c.head_length;
     cache.page_length = kPage;
-    // Not filled: a slot is written before it is read.
+    cache.rope = model->make_rope_tables(model->context());
     for (uint32_t i = 0; i < c.block_count; ++i)
-      cache.slots.push_back(
-          Tensor::empty({slots, 2, kv, width}, o.cache_type, model->device(model->device_of(i))));
+      cache.slots.emplace_back(slots, 2 * kv, width, o.cache_type,
+                               model->device(model->device_of(i)));
     const uint32_t table = (model->context() + kPage - 1) / kPage;
     // Padded to whole pieces, so that every piece lies within bounds that are known now.
     for (uint32_t i = 0; i < std::bit_ceil(o.sequences); ++i) {
@@ -289,8 +295,7 @@ Result<std::unique_ptr<LlamaBatch>> LlamaBatch::create(std::shared_ptr<const Lla
                 "{}: {} are not computed in batches yet; generate and chat do it", c.architecture,
                 c.latent.rank > 0 ? "latent attention" : "recurrent blocks");
   const uint64_t context_pages = (uint64_t{model->context()} + kPage - 1) / kPage;
-  const uint64_t page_bytes = uint64_t{2} * kPage * c.head_count_kv * c.head_length *
-                              static_cast<uint64_t>(item_size(options.cache_type)) * c.block_count;
+  const uint64_t page_bytes = bytes_of_page(c, options.cache_type);
   uint64_t pages = context_pages * options.sequences;
   if (options.cache_bytes != 0) pages = std::min(pages, options.cache_bytes / page_bytes);
   if (pages < context_pages)
@@ -310,9 +315,7 @@ Result<std::unique_ptr<LlamaBatch>> LlamaBatch::create(std::shared_ptr<const Lla
 const Llama& LlamaBatch::model() const { return *impl_->model; }
 uint32_t LlamaBatch::page_count() const { return impl_->num_pages - 1; }
 uint64_t LlamaBatch::page_bytes() const {
-  const LlamaConfig& c = impl_->model->config();
-  return uint64_t{2} * kPage * c.head_count_kv * c.head_length *
-         static_cast<uint64_t>(item_size(impl_->options.cache_type)) * c.block_count;
+  return bytes_of_page(impl_->model->config(), impl_->options.cache_type);
 }
 
 std::span<const float> LlamaBatch::logits(size_t item) const {

@@ -14,9 +14,8 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
   const Tensor positions = space.positions.shrink({{0, step.rows}});
   const Heads h = project_heads(
       block, x, step.rows,
-      [&](const Tensor& table, int64_t length) {
-        return table.take(positions).slice(2, {0, length});
-      },
+      {cache.rope, [&](const Tensor& table,
+                       int64_t length) { return table.take(positions).slice(2, {0, length}); }},
       [&] { return positions.cast(DType::kI64); });
   // Stored with all rows before any sequence reads them: the kernels so far know no sequences.
   Tensor queries = space.queries.shrink({{0, step.rows}, {0, heads}, {0, width}});
@@ -28,14 +27,15 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
   };
   store(h.key, 0);
   store(h.value, 1);
-  Tensor& slots = cache.slots[block];
+  KvRows& slots = cache.slots[block];
   const auto of_run = [](const BatchRun& run, const Tensor& t, const SymInt& first) {
     std::vector<std::pair<SymInt, SymInt>> ranges{{first, first + run.count}};
     for (int64_t axis = 1; axis < t.rank(); ++axis) ranges.emplace_back(0, t.size(axis));
     return t.shrink(ranges);
   };
   for (const BatchRun& run : step.runs)
-    of_run(run, slots, run.slot).assign(of_run(run, space.pairs, run.row).cast(slots.dtype()));
+    slots.store(run.slot, run.count,
+                of_run(run, space.pairs, run.row).reshape({run.count, 2 * kv_heads, width}));
   // On GPUs the axes are as mix() has them: what it makes goes straight to its place.
   const bool has_axes = slots.device().hal().arch().max_block > 1;
   const Tensor joined =
@@ -48,10 +48,7 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
     const Tensor page = run.pages[at_device].take(at >> shift).cast(DType::kI64);
     const Tensor past = slots.take((page << shift) + (at & (cache.page_length - 1)));
     const auto part = [&](int64_t which) {
-      return past.slice(1, {which, which + 1})
-          .reshape({end, kv_heads, width})
-          .permute({1, 0, 2})
-          .cast(DType::kF32);
+      return past.slice(1, {which * kv_heads, (which + 1) * kv_heads}).permute({1, 0, 2});
     };
     const auto placed = [&](const Tensor& mixed) {
       return has_axes ? mixed : mixed.reshape({run.count, heads * width});

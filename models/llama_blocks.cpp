@@ -124,16 +124,26 @@ void for_runs(int64_t rows, int64_t bytes, const std::function<void(int64_t, int
 }  // namespace
 
 void pack_blocks(GgmlType type, std::span<const std::byte> data, int64_t rows, int64_t columns,
-                 const PackedParts& parts) {
+                 const PackedParts& parts,
+                 const std::function<void(std::span<const std::byte>)>& done) {
+  constexpr int64_t kSliceBytes = 1 << 20;  // packed before `done` is told
   const GgmlTypeInfo& info = ggml_type_info(type);
-  const int64_t per_row = columns / info.block_values;
-  BM_CHECK(data.size() == static_cast<size_t>(rows * per_row) * info.block_bytes);
+  const int64_t row_bytes = columns / info.block_values * static_cast<int64_t>(info.block_bytes);
   const auto size = static_cast<int64_t>(data.size());
+  BM_CHECK(size == rows * row_bytes);
+  const int64_t slice =
+      std::max(kSliceBytes / row_bytes / kPackedHalves, int64_t{1}) * kPackedHalves;
   for_runs(rows, size, [&](int64_t first, int64_t last) {
-    if (info.block_values == 1)
-      pack_halves(parts, data.data(), first, last, columns);
-    else
-      pack_rows(info, *find_block_format(type), data.data(), first, last, columns, parts);
+    for (int64_t begin = first; begin < last; begin += slice) {
+      const int64_t end = std::min(last, begin + slice);
+      if (info.block_values == 1)
+        pack_halves(parts, data.data(), begin, end, columns);
+      else
+        pack_rows(info, *find_block_format(type), data.data(), begin, end, columns, parts);
+      if (done)
+        done(data.subspan(static_cast<size_t>(begin * row_bytes),
+                          static_cast<size_t>((end - begin) * row_bytes)));
+    }
   });
 }
 

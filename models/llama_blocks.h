@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "models/quant.h"
@@ -32,8 +33,10 @@ struct PackedParts {
 };
 
 /// `data`: rows as in a GGUF file, of F16, BF16 or a format of quant_blocks.h; fills `parts`, but
-/// not the rows that fill up the last sixteen.
+/// not the rows that fill up the last sixteen. `done`: called by several threads for parts of
+/// `data` that are not read again.
 void pack_blocks(GgmlType type, std::span<const std::byte> data, int64_t rows, int64_t columns,
-                 const PackedParts& parts);
+                 const PackedParts& parts,
+                 const std::function<void(std::span<const std::byte>)>& done = {});
 
 }  // namespace bm::models

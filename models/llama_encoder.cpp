@@ -9,6 +9,7 @@ struct LlamaEncoder::Impl {
   std::shared_ptr<const Llama> model;
   Var count;
   Tensor tokens;
+  std::vector<RopeTables> rope;
   std::vector<float> hidden;
   using Step = std::function<Tensor(const Tensor&)>;
   Jit<Step> run;
@@ -18,7 +19,8 @@ struct LlamaEncoder::Impl {
         count("count", 1, model->context()),
         tokens(Tensor::from(std::vector<int32_t>(model->context()), {int64_t{model->context()}},
                             model->device())),
-        run([this](const Tensor& t) { return model->encode(t, count); }) {}
+        rope(model->make_rope_tables(model->context())),
+        run([this](const Tensor& t) { return model->encode(t, count, rope); }) {}
 
   void encode(std::span<const int32_t> text) {
     count.set(static_cast<int64_t>(text.size()));

@@ -10,7 +10,7 @@ namespace bm::models {
 Tensor Llama::attend_latent(size_t block, const Tensor& x, const SymInt& count,
                             const SymInt& position, KvCache& cache) const {
   const Block& b = blocks_[block];
-  Tensor& keys = cache.keys[block];
+  KvRows& keys = cache.keys[block];
   const int64_t heads = config_.head_count, rank = config_.latent.rank,
                 rotated = config_.rope_length, plain = config_.head_length - rotated,
                 value_length = config_.latent.value_length;
@@ -24,21 +24,16 @@ Tensor Llama::attend_latent(size_t block, const Tensor& x, const SymInt& count,
       }()
           .contiguous()
           .reshape({count, heads, config_.head_length});
-  const auto of_table = [&](const Tensor& table, int64_t width) {
-    return table.shrink({{position, position + count}, {0, 1}, {0, width}});
-  };
+  const RopeRows rope{cache.rope, [&](const Tensor& table, int64_t width) {
+                        return table.shrink({{position, position + count}, {0, 1}, {0, width}});
+                      }};
   const Tensor all = project(in, b.latent.key_down).contiguous();
   const Tensor components = norm(all.slice(1, {0, rank}).contiguous(), b.latent.key_norm);
   const Tensor key_turned =
-      rotate(all.slice(1, {rank, rank + rotated}).reshape({count, 1, rotated}), place(block).rope,
-             of_table)
+      rotate(block, all.slice(1, {rank, rank + rotated}).reshape({count, 1, rotated}), rope)
           .reshape({count, rotated});
-  const SymInt end = position + count;
-  const auto rows = [&](const SymInt& begin, int64_t from, int64_t to) {
-    return keys.shrink({{0, 1}, {begin, end}, {from, to}});
-  };
   const std::array parts{components, key_turned};
-  rows(position, 0, rank + rotated).assign(Tensor::cat(parts, 1).unsqueeze(0));
+  keys.store(position, count, Tensor::cat(parts, 1).unsqueeze(1));
 
   // [heads, count, plain] · [heads, plain, rank]: queries in terms of components.
   const Tensor absorbed = q.slice(2, {0, plain})
@@ -47,13 +42,13 @@ Tensor Llama::attend_latent(size_t block, const Tensor& x, const SymInt& count,
                               .matmul(b.latent.key_up.cast(DType::kF32))
                               .contiguous();
   const Tensor query_turned =
-      rotate(q.slice(2, {plain, plain + rotated}), place(block).rope, of_table).permute({1, 0, 2});
+      rotate(block, q.slice(2, {plain, plain + rotated}), rope).permute({1, 0, 2});
   const std::array halves{absorbed, query_turned};
   const Tensor queries = Tensor::cat(halves, 2).contiguous();  // [heads, count, rank + rotated]
-  const Tensor past = rows(0, 0, rank + rotated);
+  const Tensor past = keys.load(position + count).permute({1, 0, 2});
   Tensor scores = queries.matmul(past.transpose()) * static_cast<double>(config_.attention_scale);
   scores = mask_scores(block, scores.unsqueeze(0), count, position).squeeze(0);
-  const Tensor mixed = scores.softmax(-1).matmul(rows(0, 0, rank)).contiguous();
+  const Tensor mixed = scores.softmax(-1).matmul(past.slice(2, {0, rank})).contiguous();
   const Tensor values = mixed.matmul(b.latent.value_up.cast(DType::kF32).transpose());
   const Tensor joined = values.permute({1, 0, 2}).reshape({count, heads * value_length});
   return project(QuantisedActivations(joined), b.output);

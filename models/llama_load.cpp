@@ -51,19 +51,8 @@ class LlamaLoader {
   Result<std::shared_ptr<const Llama>> run() {
     auto model = std::make_shared<Llama>();
     model_ = model.get();
-    LlamaConfig& c = model_->config_;
-    c = BM_TRY(LlamaConfig::from_gguf(*file_));
-    BM_TRY(open_devices());
-    model_->context_ =
-        options_.context ? options_.context : std::min<uint32_t>(c.context_length, 4096);
-    if (model_->context_ > c.context_length)
-      return fail(Code::kInvalidArgument,
-                  "context {} exceeds the {} positions the model was made for", model_->context_,
-                  c.context_length);
-    BM_TRY(divide_blocks());
-    // Once without loading: what does not fit or is not understood is known before any work.
-    BM_TRY(load_all());
-    BM_TRY(check_all_used());
+    BM_TRY(look());
+    const LlamaConfig& c = model_->config_;
     BM_TRY(check_memory());
     if (options_.keep_weights)
       kept_ = BM_TRY(KeptWeights::open(*devices_[0], *file_, std::move(items_[0])));
@@ -74,21 +63,64 @@ class LlamaLoader {
       model_->attached_bytes_ = kept_->attached_bytes();
       model_->uploaded_bytes_ = kept_->uploaded_bytes();
     }
-    const bool is_one =
-        c.local_rope == c.rope || std::none_of(c.blocks.begin(), c.blocks.end(),
-                                               [](const BlockConfig& b) { return b.is_local; });
-    for (Llama::Place& place : model_->places_) {
-      if (c.rope_style != RopeStyle::kNone) {
-        place.rope = model_->make_rope_table(c.rope, factors_, place.device);
-        place.local_rope =
-            is_one ? place.rope : model_->make_rope_table(c.local_rope, factors_, place.device);
-      }
-      if (c.alibi_bias > 0) place.slopes = model_->make_slopes(place.device);
-    }
+    if (c.alibi_bias > 0)
+      for (Llama::Place& place : model_->places_) place.slopes = model_->make_slopes(place.device);
     return std::shared_ptr<const Llama>(std::move(model));
   }
 
+  Result<std::vector<Llama::MemoryNeed>> measure(DType cache_type) {
+    Llama model;
+    model_ = &model;
+    BM_TRY(look());
+    const LlamaConfig& c = model.config_;
+    std::vector<Llama::MemoryNeed> out;
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      Llama::MemoryNeed need{.device = devices_[i]->name(), .context = model.context_};
+      need.free = free_memory(*devices_[i]);
+      for (const KeptWeights::Item& item : items_[i]) need.weights += item.bytes;
+      need.per_position = model.cache_bytes(i, cache_type) + model.rope_bytes();
+      uint64_t blocks = 0;
+      for (uint32_t b = 0; b < c.block_count; ++b) {
+        if (model.place_of_block_[b] != i) continue;
+        ++blocks;
+        if (!c.blocks[b].is_recurrent) continue;
+        const RecurrentConfig& r = c.recurrent;
+        need.states +=
+            (uint64_t{r.channels} * (r.kernel - 1) + uint64_t{r.heads} * r.length * r.length) *
+            sizeof(float);
+      }
+      // What one block has of a piece of a prompt at once, and the logits.
+      const uint64_t hidden =
+          std::max<uint64_t>(c.feed_forward_length,
+                             c.experts.used * c.experts.length + uint64_t{c.experts.shared_length});
+      const uint64_t of_token = 3 * uint64_t{c.embedding_length} +
+                                uint64_t{c.head_length} * (c.head_count + 2 * c.head_count_kv) +
+                                2 * hidden;
+      const uint64_t rows = c.is_causal ? Llama::kPromptPiece : model.context_;
+      need.scratch = (blocks > 0 ? of_token * rows : 0) * sizeof(float) +
+                     (i + 1 == devices_.size() ? c.vocab_size * sizeof(float) : 0);
+      out.push_back(std::move(need));
+    }
+    return out;
+  }
+
  private:
+  /// Once without loading: what does not fit or is not understood is known before any work.
+  Status look() {
+    LlamaConfig& c = model_->config_;
+    c = BM_TRY(LlamaConfig::from_gguf(*file_));
+    BM_TRY(open_devices());
+    model_->context_ =
+        options_.context ? options_.context : std::min<uint32_t>(c.context_length, 4096);
+    if (model_->context_ > c.context_length)
+      return fail(Code::kInvalidArgument,
+                  "context {} exceeds the {} positions the model was made for", model_->context_,
+                  c.context_length);
+    BM_TRY(divide_blocks());
+    BM_TRY(load_all());
+    return check_all_used();
+  }
+
   std::shared_ptr<const GgufFile> file_;
   const Llama::LoadOptions& options_;
   Llama* model_ = nullptr;
@@ -100,7 +132,6 @@ class LlamaLoader {
   std::set<std::string_view> used_;                    ///< names
   std::vector<std::vector<KeptWeights::Item>> items_;  ///< of a device, in the order of loading
   std::unique_ptr<KeptWeights> kept_;                  ///< nullptr: weights go with the process
-  std::vector<float> factors_;                         ///< of rope_freqs.weight
 
   runtime::Device& device() const { return *devices_[at_]; }
   const std::string& device_name() const { return model_->places_[at_].device; }
@@ -116,7 +147,7 @@ class LlamaLoader {
       if (std::ranges::count(devices_, devices_.back()) > 1)
         return fail(Code::kInvalidArgument, "\"{}\" names {} twice", options_.device,
                     devices_.back()->name());
-      model_->places_.push_back({.device = name, .rope = {}, .local_rope = {}, .slopes = {}});
+      model_->places_.push_back({.device = name, .slopes = {}});
     }
     items_.resize(devices_.size());
     if (options_.keep_weights && devices_.size() > 1)
@@ -124,11 +155,6 @@ class LlamaLoader {
                   "weights are kept on one device; \"{}\" names {} (--keep-weights)",
                   options_.device, devices_.size());
     return {};
-  }
-
-  static uint64_t free_memory(runtime::Device& device) {
-    const hal::MemoryInfo memory = device.hal().memory();
-    return memory.total > memory.used ? memory.total - memory.used : 0;
   }
 
   /// Consecutive items to each of `parts`, one at least, so that sums of `bytes` are as `shares`.
@@ -226,12 +252,9 @@ class LlamaLoader {
     return direct_dtype(t.type) ? t.data.size() : t.value_count * sizeof(float);
   }
 
-  /// Refuses a model that cannot fit before a byte is allocated.
+  /// Refuses a model that cannot fit before a byte is allocated. Caches grow with use.
   Status check_memory() {
-    const LlamaConfig& c = model_->config_;
-    const uint64_t per_position = c.latent.rank > 0 ? uint64_t{c.latent.rank} + c.rope_length
-                                                    : uint64_t{2} * c.head_count_kv * c.head_length;
-    const uint64_t cache_of_block = per_position * model_->context_ * sizeof(float);
+    const int64_t positions = std::min<int64_t>(model_->context_, KvCache::kFirstCapacity);
     uint64_t in_host_memory = 0;  // which all devices of the host share
     for (size_t i = 0; i < devices_.size(); ++i) {
       uint64_t needed = 0;
@@ -239,20 +262,16 @@ class LlamaLoader {
         total_ += item.tensor->data.size();
         needed += item.bytes;
       }
-      uint64_t blocks = 0;  // that keep keys and values
-      for (size_t b = model_->first_block_; b < model_->end_block_; ++b)
-        if (model_->place_of_block_[b] == i && !c.blocks[b].is_recurrent) ++blocks;
-      const uint64_t cache = blocks * cache_of_block;
+      const uint64_t cache = model_->cache_bytes(i, DType::kF16) * static_cast<uint64_t>(positions);
       const bool is_host = devices_[i]->hal().is_inline();
       const uint64_t free = free_memory(*devices_[i]);
       const uint64_t available = is_host ? free - std::min(free, in_host_memory) : free;
       if (needed + cache > available)
         return fail(Code::kOutOfMemory,
-                    "the model needs {} for weights and {} for {} positions of keys and values{}; "
-                    "{} has {} free of {}",
-                    mib(needed), mib(cache), model_->context_,
-                    devices_.size() > 1 ? fmt::format(" of {} blocks", blocks) : "",
-                    devices_[i]->name(), mib(available), mib(devices_[i]->hal().memory().total));
+                    "{} has {} free of {}; the model needs {} there for weights and {} for the "
+                    "first {} positions of keys and values",
+                    devices_[i]->name(), mib(available), mib(devices_[i]->hal().memory().total),
+                    mib(needed), mib(cache), positions);
       if (is_host) in_host_memory += needed + cache;
     }
     return {};
@@ -304,7 +323,8 @@ class LlamaLoader {
     if (is_packed(t)) {
       const bool is_there = kept_ && kept_->next();
       out = Matrix::pack(t.type, t.data, static_cast<int64_t>(rows), static_cast<int64_t>(columns),
-                         device_name(), kept_.get(), is_there);
+                         device_name(), kept_.get(), is_there,
+                         [this](std::span<const std::byte> part) { file_->release(part); });
     } else {
       out = Matrix(make(t));
     }
@@ -317,8 +337,11 @@ class LlamaLoader {
     for (uint64_t d : t.shape()) shape.push_back(static_cast<int64_t>(d));
     if (kept_) return make_kept(t, shape);
     if (const auto dtype = direct_dtype(t.type)) {
-      if (!can_use_in_place(t, *dtype))
-        return Tensor::from_bytes(t.data, shape, *dtype, device_name());
+      if (!can_use_in_place(t, *dtype)) {
+        Tensor out = Tensor::from_bytes(t.data, shape, *dtype, device_name());
+        file_->release(t.data);
+        return out;
+      }
       // Kernels only read weights; the mapping lives as long as the tensor.
       void* pointer = const_cast<std::byte*>(t.data.data());
       return Tensor::from_blob(pointer, shape, *dtype, device_name(), [keep = file_] {});
@@ -327,6 +350,7 @@ class LlamaLoader {
     if (std::byte* host = out.buffer().host()) {
       unwrap(dequantize_row(t.type, t.data,
                             {reinterpret_cast<float*>(host), static_cast<size_t>(t.value_count)}));
+      file_->release(t.data);
       out.buffer().storage->note_write();
       return out;
     }
@@ -388,9 +412,9 @@ class LlamaLoader {
       if (!file_->find_tensor(name) || (name != kFactors && !c.rope.is_longrope)) continue;
       const GgufTensor& t = *BM_TRY(find(name, {c.rope_length / 2}));
       if (name != kFactors && (name == kLongFactors) != is_long) continue;
-      factors_.resize(c.rope_length / 2);
-      BM_TRY(dequantize_row(t.type, t.data, factors_));
-      for (const float factor : factors_)
+      model_->rope_factors_.resize(c.rope_length / 2);
+      BM_TRY(dequantize_row(t.type, t.data, model_->rope_factors_));
+      for (const float factor : model_->rope_factors_)
         if (!(factor > 0) || !std::isfinite(factor))
           return fail(Code::kCorrupt, "tensor {} has a factor of {}", name, factor);
     }
@@ -465,6 +489,7 @@ class LlamaLoader {
         continue;
       }
       data.insert(data.end(), t->data.begin(), t->data.end());
+      file_->release(t->data);
       report(*t);
     }
     if (!is_loading_) return Matrix();
@@ -730,6 +755,18 @@ class LlamaLoader {
     return {};
   }
 };
+
+Result<std::vector<Llama::MemoryNeed>> Llama::memory_need(std::shared_ptr<const GgufFile> file,
+                                                          const LoadOptions& options,
+                                                          DType cache_type) {
+  try {
+    return LlamaLoader(std::move(file), options).measure(cache_type);
+  } catch (const Exception& e) {
+    return tl::unexpected<Error>(e.error());
+  } catch (const std::exception&) {
+    return tl::unexpected<Error>(error_of_exception("looking at the model"));
+  }
+}
 
 Result<std::shared_ptr<const Llama>> Llama::load(std::shared_ptr<const GgufFile> file,
                                                  const LoadOptions& options) {

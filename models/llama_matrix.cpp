@@ -266,7 +266,8 @@ uint64_t Matrix::packed_bytes(GgmlType type, uint64_t rows, uint64_t columns) {
 }
 
 Matrix Matrix::pack(GgmlType type, std::span<const std::byte> data, int64_t rows, int64_t columns,
-                    std::string_view device, KeptWeights* kept, bool is_there) {
+                    std::string_view device, KeptWeights* kept, bool is_there,
+                    const std::function<void(std::span<const std::byte>)>& done) {
   BM_CHECK(can_pack(type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns)));
   auto packed = std::make_shared<Packed>();
   const BlockFormat* format = find_block_format(type);
@@ -311,7 +312,7 @@ Matrix Matrix::pack(GgmlType type, std::span<const std::byte> data, int64_t rows
     if (format->has_factor && format->has_minimum)
       t.minimum_factors = part(packed->minimum_factors, {r, s, kRows}, DType::kF16);
   }
-  if (!is_there) pack_blocks(type, data, rows, columns, t);
+  if (!is_there) pack_blocks(type, data, rows, columns, t, done);
   for (auto& [tensor, bytes] : copies) unwrap(runtime::copy_in(tensor->buffer(), bytes));
   Matrix out;
   out.packed_ = std::move(packed);

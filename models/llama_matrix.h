@@ -2,6 +2,7 @@
 // Quantised GEMM and GEMV: weight matrices as plain elements, or as quantised blocks that kernels
 // multiply with as they are, by int8 dot products with quantised activations.
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -57,8 +58,10 @@ class Matrix {
   /// `data`: rows as in a GGUF file. `kept`: where the matrix lies, perhaps already (its item is
   /// the current one); nullptr: in memory of its own. Throws: Exception (kOutOfMemory, device
   /// errors).
+  /// `done`: as in pack_blocks().
   static Matrix pack(GgmlType type, std::span<const std::byte> data, int64_t rows, int64_t columns,
-                     std::string_view device, KeptWeights* kept = nullptr, bool is_there = false);
+                     std::string_view device, KeptWeights* kept = nullptr, bool is_there = false,
+                     const std::function<void(std::span<const std::byte>)>& done = {});
 
   bool is_valid() const { return weight_.is_valid() || packed_ != nullptr; }
   /// x [m, columns] → [m, rows] float32. Packed blocks are multiplied with the codes of x: the

@@ -42,8 +42,8 @@ Tensor Llama::attend_recurrent(size_t block, const Tensor& x, const SymInt& posi
   const int64_t width = config_.embedding_length;
   const Tensor all = project(in, r.in).contiguous();
   const auto part = [&](int64_t i) { return all.slice(1, {i * width, (i + 1) * width}); };
-  const Tensor mixed = convolve((part(0) * part(2)).contiguous(), r.convolution, cache.keys[block],
-                                position, place(block).device);
+  const Tensor mixed = convolve((part(0) * part(2)).contiguous(), r.convolution,
+                                cache.inputs[block], position, place(block).device);
   return project(QuantisedActivations((part(1) * mixed.reshape({1, width})).contiguous()), r.out);
 }
 
@@ -55,7 +55,7 @@ Tensor Llama::delta_net(size_t block, const QuantisedActivations& in, const SymI
   const RecurrentConfig& c = config_.recurrent;
   const int64_t length = c.length, heads = c.heads, groups = c.groups, each = heads / groups,
                 keys = groups * length;
-  const Tensor turned = convolve(project(in, r.in).contiguous(), r.convolution, cache.keys[block],
+  const Tensor turned = convolve(project(in, r.in).contiguous(), r.convolution, cache.inputs[block],
                                  position, place(block).device)
                             .silu()
                             .contiguous();
@@ -84,7 +84,7 @@ Tensor Llama::delta_net(size_t block, const QuantisedActivations& in, const SymI
                            .reshape({heads, 1, 1})
                            .contiguous();
   // [heads, length of values, length of keys]
-  Tensor& state = cache.values[block];
+  Tensor& state = cache.states[block];
   const Tensor old = (from_start(state, position, place(block).device) * decay).contiguous();
   const Tensor expected = (old * key).sum({2}, true).contiguous();
   const Tensor change =

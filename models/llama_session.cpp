@@ -6,7 +6,7 @@
 namespace bm::models {
 namespace {
 
-constexpr uint32_t kChunk = 128;  ///< most tokens of a prompt computed at once
+constexpr uint32_t kChunk = Llama::kPromptPiece;
 
 template <class F>
 Status guarded_feed(F&& body) {
@@ -23,35 +23,67 @@ Status guarded_feed(F&& body) {
 }  // namespace
 
 struct LlamaSession::Impl {
+  using Step = std::function<Tensor(const Tensor&)>;
+  /// What is captured for a cache of one capacity.
+  struct Programs {
+    Programs(const Llama& model, KvCache& cache, uint32_t chunk)
+        : chunk_count("count", 1, chunk),
+          chunk_position("position", 0, std::max<int64_t>(cache.capacity - chunk, 0)),
+          step_position("position", 0, cache.capacity - 1),
+          run_chunk([this, &model, &cache](const Tensor& t) {
+            return model.forward(t, chunk_count, chunk_position, cache);
+          }),
+          run_step([this, &model, &cache](const Tensor& t) {
+            return model.forward(t, 1, step_position, cache);
+          }) {}
+    Var chunk_count, chunk_position, step_position;
+    Jit<Step> run_chunk, run_step;
+  };
+
   std::shared_ptr<const Llama> model;
   NextStage next;
+  uint32_t chunk;  ///< most tokens of a prompt computed at once
   KvCache cache;
   uint32_t position = 0;
   std::vector<float> logits, hidden;
-
-  uint32_t chunk;  ///< 0: the context is too short for chunks
-  Var chunk_count, chunk_position, step_position;
   Tensor chunk_in, step_in;  ///< tokens, or hidden states of the stage before
+  std::unique_ptr<Programs> programs;
 
-  using Step = std::function<Tensor(const Tensor&)>;
-  Jit<Step> run_chunk, run_step;
-
-  Impl(std::shared_ptr<const Llama> m, NextStage n)
+  Impl(std::shared_ptr<const Llama> m, Options o)
       : model(std::move(m)),
-        next(std::move(n)),
-        cache(model->make_cache()),
-        logits(model->config().vocab_size),
+        next(std::move(o.next)),
         // States go from token to token.
-        chunk(model->config().recurrent.kernel > 0 ? 0 : std::min(kChunk, model->context() / 2)),
-        chunk_count("count", 1, std::max<int64_t>(chunk, 1)),
-        chunk_position("position", 0, std::max<int64_t>(int64_t{model->context()} - chunk, 0)),
-        step_position("position", 0, int64_t{model->context()} - 1),
-        chunk_in(make_input(std::max<uint32_t>(chunk, 1))),
+        chunk(model->config().recurrent.kernel > 0 ? 1 : kChunk),
+        cache(model->make_cache(std::min(largest(), KvCache::kFirstCapacity), o.cache_type)),
+        logits(model->config().vocab_size),
+        chunk_in(make_input(chunk)),
         step_in(make_input(1)),
-        run_chunk([this](const Tensor& t) {
-          return model->forward(t, chunk_count, chunk_position, cache);
-        }),
-        run_step([this](const Tensor& t) { return model->forward(t, 1, step_position, cache); }) {}
+        programs(std::make_unique<Programs>(*model, cache, chunk)) {}
+
+  /// A chunk that begins at the last position fits.
+  int64_t largest() const { return int64_t{model->context()} + chunk; }
+
+  /// Memory for `positions`: twice what there was, or just enough where that is too much.
+  void reserve(int64_t positions) {
+    if (positions <= cache.capacity) return;
+    const auto grow = [&](int64_t capacity) {
+      model->grow(cache, std::min(largest(), std::max(positions, capacity)), position);
+    };
+    programs.reset();  // which hold the old memory
+    const auto remake = [&] { programs = std::make_unique<Programs>(*model, cache, chunk); };
+    try {
+      try {
+        grow(2 * cache.capacity);
+      } catch (const Exception& e) {
+        if (e.error().code != Code::kOutOfMemory) throw;
+        grow((positions + kChunk - 1) / kChunk * kChunk);
+      }
+    } catch (...) {
+      remake();
+      throw;
+    }
+    remake();
+  }
 
   Tensor make_input(int64_t rows) const {
     if (model->is_first_stage())
@@ -73,23 +105,21 @@ struct LlamaSession::Impl {
     unwrap(runtime::copy_out(std::as_writable_bytes(values), src));
   }
 
-  bool fits_chunk(size_t count) const {
-    return chunk > 1 && count > 1 && position + chunk <= model->context();
-  }
-
-  /// A piece that fits a program, of tokens or hidden states.
+  /// A piece of tokens or hidden states.
   template <class T>
   void run(std::span<const T> in, uint32_t count, bool is_last) {
-    const bool is_chunk = fits_chunk(count);
+    const bool is_chunk = count > 1;
+    reserve(int64_t{position} + (is_chunk ? chunk : 1));
+    Programs& p = *programs;
     if (is_chunk) {
-      chunk_count.set(count);
-      chunk_position.set(position);
+      p.chunk_count.set(count);
+      p.chunk_position.set(position);
     } else {
-      step_position.set(position);
+      p.step_position.set(position);
     }
     write(is_chunk ? chunk_in : step_in, in);
     // capture() on first use: the plain first call would compile and run the same kernels twice.
-    const Tensor& out = is_chunk ? run_chunk.capture(chunk_in) : run_step.capture(step_in);
+    const Tensor& out = is_chunk ? p.run_chunk.capture(chunk_in) : p.run_step.capture(step_in);
     const StagePiece piece{position, count, is_last};
     position += count;
     if (model->is_last_stage()) {
@@ -103,21 +133,33 @@ struct LlamaSession::Impl {
 
   void feed(std::span<const int32_t> tokens) {
     while (!tokens.empty()) {
-      const size_t n = fits_chunk(tokens.size()) ? std::min<size_t>(tokens.size(), chunk) : 1;
+      const size_t n = std::min<size_t>(tokens.size(), chunk);
       run(tokens.first(n), static_cast<uint32_t>(n), n == tokens.size());
       tokens = tokens.subspan(n);
     }
   }
 };
 
-LlamaSession::LlamaSession(std::shared_ptr<const Llama> model, NextStage next)
-    : impl_(std::make_unique<Impl>(std::move(model), std::move(next))) {}
+LlamaSession::LlamaSession(std::shared_ptr<const Llama> model)
+    : LlamaSession(std::move(model), Options()) {}
+LlamaSession::LlamaSession(std::shared_ptr<const Llama> model, Options options)
+    : impl_(std::make_unique<Impl>(std::move(model), std::move(options))) {}
 LlamaSession::~LlamaSession() = default;
 
 std::span<const float> LlamaSession::logits() const { return impl_->logits; }
 uint32_t LlamaSession::position() const { return impl_->position; }
 uint32_t LlamaSession::room() const { return impl_->model->context() - impl_->position; }
+uint32_t LlamaSession::capacity() const {
+  return static_cast<uint32_t>(std::min<int64_t>(impl_->cache.capacity, impl_->model->context()));
+}
 void LlamaSession::reset() { impl_->position = 0; }
+
+Status LlamaSession::reserve(uint32_t positions) {
+  if (positions > impl_->model->context())
+    return fail(Code::kInvalidArgument, "{} positions exceed the context of {}", positions,
+                impl_->model->context());
+  return guarded_feed([&] { impl_->reserve(int64_t{positions} + impl_->chunk); });
+}
 
 Status LlamaSession::feed(std::span<const int32_t> tokens) {
   if (!impl_->model->config().is_causal)
@@ -140,7 +182,7 @@ uint32_t LlamaSession::max_piece() { return kChunk; }
 
 Status LlamaSession::feed_hidden(const StagePiece& piece, std::span<const float> hidden) {
   const size_t width = impl_->model->config().embedding_length;
-  if (piece.count == 0 || piece.count > kChunk || piece.position > impl_->model->context() ||
+  if (piece.count == 0 || piece.count > impl_->chunk || piece.position > impl_->model->context() ||
       piece.count > impl_->model->context() - piece.position)
     return fail(Code::kInvalidArgument, "{} tokens at position {} of {} do not fit", piece.count,
                 piece.position, impl_->model->context());
@@ -148,12 +190,7 @@ Status LlamaSession::feed_hidden(const StagePiece& piece, std::span<const float>
     return fail(Code::kInvalidArgument, "{} hidden states for {} tokens of {}", hidden.size(),
                 piece.count, width);
   impl_->position = piece.position;
-  return guarded_feed([&] {
-    if (piece.count == 1 || impl_->fits_chunk(piece.count))
-      return impl_->run(hidden, piece.count, piece.is_last);
-    raise(Code::kInvalidArgument, "{} tokens at position {} do not fit a piece of this stage",
-          piece.count, piece.position);
-  });
+  return guarded_feed([&] { impl_->run(hidden, piece.count, piece.is_last); });
 }
 
 }  // namespace bm::models

@@ -23,13 +23,20 @@ class LlamaSession {
   /// piece, fills in what it answers: logits in the first stage, nothing in others.
   using NextStage = std::function<Status(const StagePiece& piece, std::span<const float> hidden,
                                          std::span<float> logits)>;
-  /// `next`: of a model that is not the last stage.
-  explicit LlamaSession(std::shared_ptr<const Llama> model, NextStage next = {});
+  struct Options {
+    /// Of keys and values: kF32, kF16, or kI8 in blocks of 32 (see KvRows).
+    DType cache_type = DType::kF16;
+    NextStage next = {};  ///< of a model that is not the last stage
+  };
+  /// Throws: Exception (kOutOfMemory, device errors).
+  explicit LlamaSession(std::shared_ptr<const Llama> model);
+  LlamaSession(std::shared_ptr<const Llama> model, Options options);
   ~LlamaSession();
 
   /// Appends tokens and computes the logits after the last one.
-  /// Errors: kInvalidArgument (no tokens, id out of range, more tokens than room()); errors of the
-  /// device.
+  /// Errors: kInvalidArgument (no tokens, id out of range, more tokens than room()); kOutOfMemory
+  /// (keys and values need more than the device has: the sequence is as it was before the first
+  /// token that did not fit); errors of the device.
   Status feed(std::span<const int32_t> tokens);
   /// The same for hidden states of the stage before, of one piece of at most max_piece() tokens.
   Status feed_hidden(const StagePiece& piece, std::span<const float> hidden);
@@ -38,7 +45,12 @@ class LlamaSession {
   std::span<const float> logits() const;
   uint32_t position() const;  ///< tokens fed so far
   uint32_t room() const;      ///< tokens that still fit
-  /// Back to an empty sequence; captures are kept.
+  /// Positions that there is memory for now; it grows with use, by doubling.
+  uint32_t capacity() const;
+  /// Memory for that many positions now instead of when they come. Errors: kInvalidArgument,
+  /// kOutOfMemory, errors of the device.
+  Status reserve(uint32_t positions);
+  /// Back to an empty sequence; captures and memory are kept.
   void reset();
 
  private:

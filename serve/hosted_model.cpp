@@ -61,7 +61,9 @@ Status HostedModel::load() {
   } else if (const models::GgufValue* own = file->find("tokenizer.chat_template")) {
     text = std::string(own->text);
   }
-  if (text.empty()) {
+  const bool has_template =
+      !options_.chat_template.empty() || file->find("tokenizer.chat_template");
+  if (!has_template) {
     template_problem_ = "this model has no chat template; give one by --chat-template";
   } else if (auto parsed = models::ChatTemplate::parse(text)) {
     template_ = std::move(*parsed);

@@ -31,6 +31,7 @@ class CostModel {
   double output_cost(const LaneChoice& choice, ReducePlans* plans);
   /// Widest lanes for a loop of `extent`, and its cost weighted with the iterations left over.
   LaneChoice best_lanes(const ir::Node* range, double* cost, ReducePlans* plans);
+  uint32_t full_lanes() const;  ///< of the kernel's widest type
   /// Trip count of a loop; symbolic ones at half of the largest value.
   static double trip_count(const ir::Node* range);
   /// Iterations of all output loops.
@@ -73,8 +74,6 @@ class CostModel {
   std::vector<const ir::Node*> reduces_;
   std::unordered_map<const ir::Node*, std::vector<const ir::Node*>> free_ranges_;
   std::map<std::pair<const ir::Node*, int64_t>, Strides> strides_;
-  uint32_t full_lanes() const;
-
   uint32_t max_lanes_;
   int64_t widest_ = 1;
 };

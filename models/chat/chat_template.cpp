@@ -67,6 +67,10 @@ ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
 
 Result<ChatTemplate> ChatTemplate::parse(std::string_view text) {
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
+    return fail(Code::kInvalidArgument,
+                "the chat template is empty: no message would reach the model; --chat-template "
+                "FILE gives another");
   auto tree = jinja::parse_template(text);
   if (!tree) return tl::unexpected(std::move(tree.error()).within("chat template"));
   return ChatTemplate(std::make_unique<Parsed>(Parsed{std::move(*tree)}));

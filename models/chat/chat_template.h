@@ -46,8 +46,8 @@ struct ChatInput {
 
 class ChatTemplate {
  public:
-  /// Errors: kInvalidArgument (no template), kUnsupported (tag, filter or test that is not known),
-  /// naming row and column.
+  /// Errors: kInvalidArgument (no template, or an empty one), kUnsupported (tag, filter or test
+  /// that is not known), naming row and column.
   static Result<ChatTemplate> parse(std::string_view text);
 
   /// The prompt. Thread-safe.

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "runtime/base/scoped_fd.h"
@@ -43,6 +45,17 @@ Result<Mapping> Mapping::of(int fd, const std::string& path) {
   if (address == MAP_FAILED)
     return fail(code_from_errno(errno), "map {}: {}", path, errno_text(errno));
   return Mapping(std::span(static_cast<const std::byte*>(address), size));
+}
+
+void Mapping::release(std::span<const std::byte> part) const {
+  const auto address = [](const std::byte* p) { return reinterpret_cast<uintptr_t>(p); };
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t first = std::max(address(part.data()), address(bytes_.data())),
+                  last = std::min(address(part.data() + part.size()),
+                                  address(bytes_.data() + bytes_.size()));
+  const uintptr_t begin = (first + page - 1) / page * page, end = last / page * page;
+  // Advice: whatever comes of it, reading gives the same bytes.
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 }  // namespace bm

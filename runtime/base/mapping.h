@@ -29,6 +29,9 @@ class Mapping {
   static Result<Mapping> of(int fd, const std::string& path);
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  /// Whole pages of `part` leave the process's memory, and are read again when they are touched.
+  /// What of `part` is not of this mapping stays as it is.
+  void release(std::span<const std::byte> part) const;
 
  private:
   explicit Mapping(std::span<const std::byte> bytes) : bytes_(bytes) {}

@@ -38,8 +38,8 @@ void add_serve(CLI::App& app, Run& run) {
       ->check(CLI::Range(0U, 1U << 24));
   option("--cache-memory", o.cache_mib, "MiB for keys and values; 0: --ctx for all --sequences")
       ->check(CLI::Range(0U, 1U << 30));
-  option("--cache-type", o.cache_type, "Numbers in the cache")
-      ->check(CLI::IsMember({"f16", "f32"}));
+  option("--cache-type", o.cache_type, "Numbers in the cache; int8: half the memory of f16")
+      ->check(CLI::IsMember({"f16", "int8", "q8_0", "f32"}));
   flag("--no-prefix-cache", o.has_no_prefix_cache, "Compute every prompt whole");
   option("--draft-tokens", o.draft_tokens,
          "Tokens guessed from the text so far and checked in one step; 0: none")

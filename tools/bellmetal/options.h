@@ -10,9 +10,10 @@ namespace bm::cli {
 
 /// A model and where it runs.
 struct ModelOptions {
-  std::string path;           ///< of a GGUF file
-  uint32_t context = 0;       ///< positions; 0: the model's, at most 4096
-  std::string device;         ///< empty: DEV or the first usable one; several divide the model
+  std::string path;                ///< of a GGUF file
+  uint32_t context = 0;            ///< positions; 0: the model's, at most 4096
+  std::string cache_type = "f16";  ///< of keys and values: f16, int8, f32
+  std::string device;              ///< empty: DEV or the first usable one; several divide the model
   uint32_t stages = 1;        ///< processes that divide the model; this one has the first blocks
   uint32_t threads = 0;       ///< of the CPU device; 0: BM_THREADS or all
   std::string bundle;         ///< of `bellmetal bake`; empty: BM_BUNDLE or none
@@ -176,6 +177,9 @@ struct TokenizeOptions {
 struct InspectOptions {
   std::string file;  ///< GGUF, or safetensors by its ending
   bool has_tensors = true;
+  std::string device = "CPU";  ///< whose memory is counted; several divide the model
+  uint32_t context = 0;        ///< positions; 0: the model's, at most 4096
+  std::string cache_type = "f16";
   bool json = false;
 };
 

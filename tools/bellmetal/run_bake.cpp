@@ -77,8 +77,15 @@ Result<std::vector<KernelPtr>> record_kernels(std::shared_ptr<const models::Gguf
   load.device = device;
   const auto model = BM_TRY(models::Llama::load(std::move(file), load));
   models::LlamaSession session(model);
-  BM_TRY(session.feed(std::array<int32_t, 2>{}));
-  BM_TRY(session.feed(std::array<int32_t, 1>{}));
+  // For every size that the cache grows to.
+  for (bool is_last = false;;) {
+    session.reset();
+    BM_TRY(session.feed(std::array<int32_t, 2>{}));
+    BM_TRY(session.feed(std::array<int32_t, 1>{}));
+    if (is_last) break;
+    is_last = session.capacity() == model->context();
+    BM_TRY(session.reserve(is_last ? model->context() : session.capacity() + 1));
+  }
   BM_TRY(feed_batch(model));
   return recorder.kernels();
 }

@@ -39,11 +39,13 @@ Result<std::vector<Part>> parts_of_model(const ExplainOptions& options) {
       models::KvCache cache;
       Tensor tokens, logits;
     };
-    auto state = std::make_shared<State>(State{model, model->make_cache(), {}, {}});
-    const int64_t count = is_prompt ? std::min<int64_t>(kPrompt, model->context() / 2) : 1;
+    const int64_t capacity = std::max<int64_t>(model->context(), 2);
+    auto state =
+        std::make_shared<State>(State{model, model->make_cache(capacity, DType::kF16), {}, {}});
+    const int64_t count = is_prompt ? std::min<int64_t>(kPrompt, capacity / 2) : 1;
     state->tokens =
         Tensor::from(std::vector<int32_t>(static_cast<size_t>(count)), {count}, model->device());
-    const Var position("position", 0, int64_t{model->context()} - count);
+    const Var position("position", 0, capacity - count);
     position.set(is_prompt ? 0 : std::min(kPosition, position.max()));
     auto recorded = BM_TRY(Recorded::record([&] {
       state->logits = model->forward(state->tokens, count, position, state->cache);

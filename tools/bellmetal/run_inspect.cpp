@@ -5,10 +5,11 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "models/gguf.h"
+#include "models/llama.h"
 #include "models/safetensors.h"
 #include "tools/bellmetal/options.h"
 #include "tools/bellmetal/output.h"
+#include "tools/bellmetal/text_model.h"
 
 namespace bm::cli {
 namespace {
@@ -26,6 +27,8 @@ struct Contents {
   size_t files = 1;
   std::vector<std::pair<std::string, Json>> metadata = {};
   std::vector<TensorLine> tensors = {};
+  std::vector<models::Llama::MemoryNeed> memory = {};
+  std::string memory_problem = {};  ///< why there is none
 };
 
 // Longer arrays (vocabularies) are shown by their length.
@@ -61,8 +64,10 @@ Json json_of(const models::GgufValue& value) {
   return nullptr;
 }
 
-Result<Contents> read_gguf(const std::string& path) {
-  const models::GgufFile file = BM_TRY(models::GgufFile::open(path));
+Result<Contents> read_gguf(const InspectOptions& options) {
+  const auto opened =
+      std::make_shared<const models::GgufFile>(BM_TRY(models::GgufFile::open(options.file)));
+  const models::GgufFile& file = *opened;
   Contents contents{.format = fmt::format("GGUF {}", file.version()), .files = file.shard_count()};
   for (const auto& [key, value] : file.metadata())
     contents.metadata.emplace_back(std::string(key), json_of(value));
@@ -70,6 +75,13 @@ Result<Contents> read_gguf(const std::string& path) {
     contents.tensors.push_back({std::string(t.name),
                                 models::ggml_type_name(static_cast<uint32_t>(t.type)), t.shape(),
                                 t.data.size()});
+  auto memory = models::Llama::memory_need(
+      opened, {.device = options.device, .context = options.context, .progress = {}},
+      cache_dtype(options.cache_type));
+  if (memory)
+    contents.memory = std::move(*memory);
+  else
+    contents.memory_problem = std::move(memory.error().message);
   return contents;
 }
 
@@ -107,6 +119,29 @@ std::map<std::string, Total> totals_by_type(const Contents& contents) {
   return totals;
 }
 
+uint64_t needed(const models::Llama::MemoryNeed& m) {
+  return m.weights + m.context * m.per_position + m.states + m.scratch;
+}
+
+void print_memory(const Contents& contents) {
+  if (!contents.memory_problem.empty())
+    fmt::print("\nThe memory it needs is not known: {}\n", contents.memory_problem);
+  if (contents.memory.empty()) return;
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"DEVICE"},
+               {"WEIGHTS", kRight},
+               {"PER 1000 TOKENS", kRight},
+               {fmt::format("AT {} TOKENS", contents.memory[0].context), kRight},
+               {"SCRATCH, ABOUT", kRight},
+               {"TOGETHER", kRight},
+               {"FREE", kRight}});
+  for (const auto& m : contents.memory)
+    table.add({m.device, human_bytes(m.weights), human_bytes(1000 * m.per_position),
+               human_bytes(m.context * m.per_position + m.states), human_bytes(m.scratch),
+               human_bytes(needed(m)), human_bytes(m.free)});
+  fmt::print("\n{}", table.text());
+}
+
 void print_as_json(const Contents& contents, const InspectOptions& options) {
   Json metadata = Json::object(), types = Json::object();
   for (const auto& [key, value] : contents.metadata) metadata[key] = value;
@@ -119,6 +154,16 @@ void print_as_json(const Contents& contents, const InspectOptions& options) {
   Json out = {{"format", contents.format}, {"files", contents.files},
               {"metadata", metadata},      {"types", types},
               {"values", all.values},      {"weight_bytes", all.bytes}};
+  if (!contents.memory_problem.empty()) out["memory_problem"] = contents.memory_problem;
+  for (const auto& m : contents.memory)
+    out["memory"].push_back({{"device", m.device},
+                             {"context", m.context},
+                             {"weight_bytes", m.weights},
+                             {"cache_bytes_per_1000_tokens", 1000 * m.per_position},
+                             {"cache_bytes", m.context * m.per_position + m.states},
+                             {"scratch_bytes", m.scratch},
+                             {"needed_bytes", needed(m)},
+                             {"free_bytes", m.free}});
   if (options.has_tensors) {
     out["tensors"] = Json::array();
     for (const TensorLine& tensor : contents.tensors)
@@ -171,6 +216,7 @@ void print_tables(const Contents& contents, const InspectOptions& options) {
   types.add(
       {"all", std::to_string(all.tensors), std::to_string(all.values), human_bytes(all.bytes)});
   fmt::print("{}", types.text());
+  print_memory(contents);
 }
 
 }  // namespace
@@ -178,7 +224,7 @@ void print_tables(const Contents& contents, const InspectOptions& options) {
 int run_inspect(const InspectOptions& options) {
   const bool is_safetensors =
       options.file.ends_with(".safetensors") || options.file.ends_with(".json");
-  const auto contents = is_safetensors ? read_safetensors(options.file) : read_gguf(options.file);
+  const auto contents = is_safetensors ? read_safetensors(options.file) : read_gguf(options);
   if (!contents) return report_file(contents.error(), options.file, options.json);
   if (options.json)
     print_as_json(*contents, options);

@@ -16,6 +16,7 @@
 #include "tools/bellmetal/exit_code.h"
 #include "tools/bellmetal/options.h"
 #include "tools/bellmetal/output.h"
+#include "tools/bellmetal/text_model.h"
 
 namespace bm::cli {
 namespace {
@@ -90,7 +91,7 @@ Result<Models> host_models(const ServeOptions& o) {
                 .threads = o.threads,
                 .batch = {.sequences = o.sequences,
                           .cache_bytes = uint64_t{o.cache_mib} << 20,
-                          .cache_type = o.cache_type == "f32" ? DType::kF32 : DType::kF16}};
+                          .cache_type = cache_dtype(o.cache_type)}};
     m.queue_limit = o.queue;
     m.draft_tokens = o.draft_tokens;
     m.draft_model = o.draft_model;

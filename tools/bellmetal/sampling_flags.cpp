@@ -132,6 +132,11 @@ void add_model_flags(CLI::App& command, ModelOptions& o) {
                   "Tokens that prompt and text may have together; 0: the model's, at most 4096")
       ->check(CLI::Range(0U, 1U << 24))
       ->capture_default_str();
+  command
+      .add_option("--cache-type", o.cache_type,
+                  "Numbers of keys and values, whose memory grows with use; int8: half that of f16")
+      ->check(CLI::IsMember({"f16", "int8", "q8_0", "f32"}))
+      ->capture_default_str();
   command.add_option(
       "--device", o.device,
       "Device as in DEV, for example CPU; several (AMD:0,AMD:1) divide the model by layers");

@@ -4,6 +4,7 @@
 
 #include "models/gguf.h"
 #include "tools/bellmetal/exit_code.h"
+#include "tools/bellmetal/text_model.h"
 
 namespace bm::cli {
 namespace {
@@ -73,8 +74,12 @@ class Stage {
     try {
       session_ = std::make_unique<models::LlamaSession>(
           std::move(model),
-          [this](const models::StagePiece& piece, std::span<const float> hidden,
-                 std::span<float> /*logits*/) { return send_piece(world_, piece, hidden); });
+          models::LlamaSession::Options{
+              .cache_type = cache_dtype(options_.cache_type),
+              .next = [this](const models::StagePiece& piece, std::span<const float> hidden,
+                             std::span<float> /*logits*/) {
+                return send_piece(world_, piece, hidden);
+              }});
     } catch (const Exception& e) {
       return tl::unexpected<Error>(e.error());
     }

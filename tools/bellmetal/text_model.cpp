@@ -69,6 +69,11 @@ Result<std::string> grammar_text(const SamplingOptions& o) {
 
 }  // namespace
 
+DType cache_dtype(const std::string& name) {
+  if (name == "int8" || name == "q8_0") return DType::kI8;
+  return name == "f32" ? DType::kF32 : DType::kF16;
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -138,7 +143,9 @@ int TextModel::open(const ModelOptions& options, models::LlamaSession::NextStage
         Error{Code::kCorrupt, fmt::format("the tokenizer has {} tokens, token_embd.weight only {}",
                                           tokenizer_->size(), (*model)->config().vocab_size)});
   try {
-    session_ = std::make_unique<models::LlamaSession>(*model, std::move(next));
+    session_ = std::make_unique<models::LlamaSession>(
+        *model, models::LlamaSession::Options{.cache_type = cache_dtype(options_.cache_type),
+                                              .next = std::move(next)});
   } catch (const Exception& e) {
     return report(e.error(), options_.json);
   }

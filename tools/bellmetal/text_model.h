@@ -37,6 +37,8 @@ class ModelSettings {
   std::unique_ptr<Impl> impl_;
 };
 
+DType cache_dtype(const std::string& name);  ///< of --cache-type
+
 /// Bytes of weights with --keep-weights: found on the card, and copied to it.
 struct KeptWeights {
   uint64_t attached = 0, uploaded = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <unordered_set>
 #include <optional>
 
 #include <fmt/format.h>
@@ -202,6 +203,33 @@ class Scheduler {
       return lanes_.range && model_.depends(stage.node, lanes_.range) &&
              std::find(loops.begin() + 1, loops.end(), lanes_.range) == loops.end();
     });
+    for (auto& [reduce, plan] : s_.reduces)
+      if (plan.lanes == 1 && reads_row_cache(reduce))
+        plan = {.vector_range = reduce->src[1], .lanes = model_.full_lanes(), .unroll = 1};
+  }
+
+  /// Whether a reduction over a row has what is expensive of it from scratch: the cost of computing
+  /// it, by which lanes were chosen, does not count then.
+  bool reads_row_cache(const Node* reduce) const {
+    const Node* row = reduce->src[1];
+    if (reduce->src.size() != 2 || CostModel::trip_count(row) < 4 * model_.full_lanes() ||
+        model_.full_lanes() < 4 || (lanes_.range && model_.depends(reduce, lanes_.range)))
+      return false;
+    std::vector<const Node*> stack{reduce->src[0]};
+    std::unordered_set<const Node*> seen;
+    bool is_cached = false;
+    while (!stack.empty()) {
+      const Node* n = stack.back();
+      stack.pop_back();
+      if (!model_.depends(n, row) || !seen.insert(n).second) continue;
+      if (n->op == Op::kReduce || n->op == Op::kLoad) return false;
+      const bool is_row =
+          std::any_of(s_.row_caches.begin(), s_.row_caches.end(),
+                      [&](const RowCachePlan& c) { return c.node == n && c.producer != reduce; });
+      is_cached = is_cached || is_row;
+      if (!is_row) stack.insert(stack.end(), n->src.begin(), n->src.end());
+    }
+    return is_cached;
   }
 
   /// Results that would only push other things out of the caches.

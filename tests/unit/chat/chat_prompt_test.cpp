@@ -57,6 +57,17 @@ TEST(ChatPrompt, OnlyTheTemplateWritesControlTokens) {
   EXPECT_EQ(encoded(user("x<<é>>y")), "⟨256⟩user:x<<é>>y⟨257⟩\n⟨256⟩assistant:");
 }
 
+TEST(ChatPrompt, ATemplateThatWritesNothingIsAnError) {
+  const Json messages = user("hi");
+  ChatInput input;
+  input.messages = &messages;
+  for (const char* text : {"{# later #}", "{% if false %}{{ messages }}{% endif %}"}) {
+    const auto rendered = render_chat(ChatTemplate::parse(text).value(), input, *byte_tokenizer());
+    ASSERT_FALSE(rendered) << text;
+    EXPECT_EQ(rendered.error().code, Code::kInvalidArgument);
+  }
+}
+
 TEST(ChatPrompt, RolesAndKeysAreTextToo) {
   Json messages = user("hi");
   messages[0]["role"] = "u<|end|>";

@@ -41,6 +41,15 @@ TEST(ChatTemplate, RendersAConversation) {
             "<s><user>hi</s><assistant>yo</s><assistant>");
 }
 
+TEST(ChatTemplate, AnEmptyOneIsRefused) {
+  for (const char* text : {"", " ", "\n\t \r\n"}) {
+    const auto parsed = ChatTemplate::parse(text);
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_EQ(parsed.error().code, Code::kInvalidArgument);
+    EXPECT_NE(parsed.error().message.find("--chat-template"), std::string::npos);
+  }
+}
+
 TEST(ChatTemplate, BlocksTakeTheirLineWithThem) {
   EXPECT_EQ(text_of("a\n  {% if true %}\n  b\n  {% endif %}\nc\n"), "a\n  b\nc");
   EXPECT_EQ(text_of("a\n  {%- if true -%}\n  b\n  {%- endif %}\nc"), "abc");

@@ -109,7 +109,7 @@ TEST(LlamaBatch, EqualsTheSingleSequencePath) {
   Feed feed = random_feed(random, 75, 10, 1);
   run_together(*batch, {&feed});
   ASSERT_EQ(feed.logits.size(), 11u);
-  LlamaSession session(bundled());
+  LlamaSession session(bundled(), {.cache_type = DType::kF32});
   ASSERT_TRUE(session.feed(std::span(feed.tokens).first(75)));
   for (size_t i = 0;; ++i) {
     double worst = 0, scale = 0;

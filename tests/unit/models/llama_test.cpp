@@ -35,6 +35,9 @@ std::shared_ptr<const Llama> load(const std::string& path, const std::string& de
   return *model;
 }
 
+/// Keys and values as they were computed, where results are compared closely.
+LlamaSession::Options exact() { return {.cache_type = DType::kF32}; }
+
 bool has_torch() {
   static const bool found = std::system("/usr/bin/python3 -c 'import torch' >/dev/null 2>&1") == 0;
   return found;
@@ -95,7 +98,7 @@ TEST(Llama, LogitsEqualThePyTorchReferenceInEveryFormat) {
     const auto model = load(path, "CPU", 0, false);
     const size_t vocabulary = model->config().vocab_size;
     const std::vector<float> want = reference(path, tokens, vocabulary, folder);
-    LlamaSession by_one(model), by_chunk(model), by_blocks(load(path, "CPU"));
+    LlamaSession by_one(model, exact()), by_chunk(model, exact()), by_blocks(load(path, "CPU"));
     ASSERT_TRUE(by_blocks.feed(tokens));
     EXPECT_LT(distance(by_blocks.logits(), std::span(want).last(vocabulary)), 0.02) << type;
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -164,7 +167,7 @@ std::vector<int32_t> sample_tokens(size_t vocabulary) {
 void expect_logits(const std::shared_ptr<const Llama>& model, const std::vector<int32_t>& tokens,
                    const std::vector<float>& want, const std::string& what) {
   const size_t vocabulary = model->config().vocab_size;
-  LlamaSession session(model);
+  LlamaSession session(model, exact());
   for (size_t at = 13; at <= tokens.size(); ++at) {
     const size_t from = at == 13 ? 0 : at - 1;
     ASSERT_TRUE(session.feed(std::span(tokens).subspan(from, at - from))) << what;
@@ -294,7 +297,7 @@ TEST(Llama, BothRenderersAndTheReferenceDeviceAgree) {
   const std::vector<int32_t> tokens = prompt_tokens(kModel, 3);
   std::vector<float> first;
   for (const char* device : {"REF", "CPU", "CPU:CLANG"}) {
-    LlamaSession session(load(kModel, device, 16));
+    LlamaSession session(load(kModel, device, 16), exact());
     const auto status = session.feed(tokens);
     if (!status && status.error().code == Code::kNotFound) continue;  // no clang on this machine
     ASSERT_TRUE(status) << status.error().message;
@@ -317,7 +320,7 @@ TEST(Llama, AResetSessionRepeatsItself) {
 TEST(Llama, TwoSessionsOfOneModelDoNotDisturbEachOther) {
   const std::vector<int32_t> tokens = prompt_tokens(kModel, 12);
   const auto model = load(kModel, "CPU", 64);
-  LlamaSession alone(model), a(model), b(model);
+  LlamaSession alone(model, exact()), a(model, exact()), b(model, exact());
   ASSERT_TRUE(alone.feed(tokens));
   for (int32_t t : tokens) {
     ASSERT_TRUE(a.feed({&t, 1}));
@@ -362,7 +365,7 @@ uint64_t live_bytes(const std::string& device) {
 TEST(Llama, DividedAmongDevicesItGivesTheSameLogits) {
   const auto whole = load(kModel, "CPU"), divided = load(kModel, "CPU:1,CPU:2,CPU:3");
   ASSERT_EQ(divided->device_count(), 3u);
-  const KvCache cache = divided->make_cache();
+  const KvCache cache = divided->make_cache(8, DType::kF16);
   std::array<size_t, 3> blocks{};
   for (size_t i = 0; i < divided->config().block_count; ++i) {
     const size_t at = divided->device_of(i);
@@ -373,7 +376,7 @@ TEST(Llama, DividedAmongDevicesItGivesTheSameLogits) {
   for (const size_t count : blocks) EXPECT_GT(count, 0u);
   // The first has the table of embeddings besides its blocks, the last the output's matrix.
   for (const char* device : {"CPU:1", "CPU:2", "CPU:3"}) EXPECT_GT(live_bytes(device), 0u);
-  LlamaSession one(whole), three(divided);
+  LlamaSession one(whole, exact()), three(divided, exact());
   const auto tokens = prompt_tokens(kModel, 12);
   for (const auto part : {std::span(tokens).first(9), std::span(tokens).subspan(9, 1),
                           std::span(tokens).subspan(10)}) {
@@ -393,14 +396,15 @@ std::shared_ptr<const Llama> load_stage(uint32_t stage, uint32_t stages) {
 }
 
 TEST(Llama, StagesGiveTheLogitsOfTheWholeModel) {
-  LlamaSession whole(load(kModel, "CPU")), last(load_stage(1, 2));
+  LlamaSession whole(load(kModel, "CPU"), exact()), last(load_stage(1, 2), exact());
   LlamaSession first(load_stage(0, 2),
-                     [&](const StagePiece& piece, std::span<const float> hidden,
-                         std::span<float> logits) -> Status {
-                       BM_TRY(last.feed_hidden(piece, hidden));
-                       if (piece.is_last) std::ranges::copy(last.logits(), logits.begin());
-                       return {};
-                     });
+                     {.cache_type = DType::kF32,
+                      .next = [&](const StagePiece& piece, std::span<const float> hidden,
+                                  std::span<float> logits) -> Status {
+                        BM_TRY(last.feed_hidden(piece, hidden));
+                        if (piece.is_last) std::ranges::copy(last.logits(), logits.begin());
+                        return {};
+                      }});
   auto tokens = prompt_tokens(kModel, 60);
   // More than one piece.
   while (tokens.size() < LlamaSession::max_piece() + 40)

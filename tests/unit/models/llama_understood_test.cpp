@@ -238,7 +238,7 @@ Doubles reference(const Model& m, size_t token) {
 void expect_reference(const Model& m, const std::string& what) {
   const auto model = m.load();
   ASSERT_TRUE(model) << what << ": " << model.error().message;
-  LlamaSession session(*model);
+  LlamaSession session(*model, {.cache_type = DType::kF32});
   const int32_t token = 5;
   ASSERT_TRUE(session.feed({&token, 1}));
   const Doubles want = reference(m, static_cast<size_t>(token));
