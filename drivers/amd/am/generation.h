@@ -31,7 +31,7 @@ enum class InterruptForm : uint8_t { kSoc15, kSoc21 };
 struct SmuMessages {
   uint8_t enable_all, table_high, table_low;
   uint8_t driver_reset;    ///< GfxDriverReset; 0: mode 1 by the debug mailbox
-  bool has_metrics_table;  ///< TransferTableSmu2Dram, SetPptLimit
+  bool has_metrics_table;  ///< TransferTableSmu2Dram, GetPptLimit, SetPptLimit
   bool is_always_there;    ///< started by the board's own firmware, no file
 };
 

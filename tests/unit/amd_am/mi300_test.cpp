@@ -194,6 +194,20 @@ TEST_F(AmMi300, ACopysFaultIsTheMultimediaHubs) {
   EXPECT_NE(ran.error().message.find("0x4321000000"), std::string::npos) << ran.error().message;
 }
 
+// Its numbers for reading and setting a limit are other messages of this chip's interface.
+TEST_F(AmMi300, APowerLimitIsRefusedBeforeAnyMessage) {
+  const auto gpu = am::AmGpu::open(std::make_unique<sim::amd::ChipFunction>(rig.card),
+                                   {.firmware = rig.folder.search(),
+                                    .clock = &rig.clock,
+                                    .experimental = rig.experimental,
+                                    .power_limit_w = 100});
+  ASSERT_FALSE(gpu);
+  EXPECT_EQ(gpu.error().code, Code::kUnsupported) << gpu.error().message;
+  EXPECT_NE(gpu.error().message.find("BM_AMD_POWER_LIMIT"), std::string::npos)
+      << gpu.error().message;
+  EXPECT_EQ(rig.violations(), "");
+}
+
 /// What the model refuses of this chip alone: a card that was booted right, and then one register
 /// is not as it was.
 class AmMi300Model : public ::testing::Test {
