@@ -58,8 +58,10 @@ hal::OpenedDevice open_device(std::string_view interface, uint32_t index, std::s
 
 hal::OpenedDevice open_card(std::unique_ptr<PciFunction> function, std::string_view arch,
                             const firmware::Search& firmware) {
-  auto card = BM_TRY(am::AmGpu::open(
-      std::move(function), {.firmware = firmware, .power_limit_w = settings().amd_power_limit}));
+  auto card =
+      BM_TRY(am::AmGpu::open(std::move(function), {.firmware = firmware,
+                                                   .experimental = settings().amd_experimental,
+                                                   .power_limit_w = settings().amd_power_limit}));
   am::HostPath* const path = card->host_path();
   auto device = BM_TRY(make_configured(std::move(card), arch));
   return path == nullptr ? std::move(device) : hcq::make_shadowed(std::move(device), *path);

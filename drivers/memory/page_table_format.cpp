@@ -14,10 +14,13 @@ namespace amd {
 constexpr uint64_t kValid = bit(0), kSystem = bit(1), kSnooped = bit(2);
 constexpr uint64_t kExecutable = bit(4), kReadable = bit(5), kWriteable = bit(6);
 constexpr uint32_t kFragmentShift = 7;
-constexpr uint64_t kMtypeUncached = 3;  // MTYPE_UC
-constexpr uint32_t kGfx11MtypeShift = 48, kGfx12MtypeShift = 54;
-constexpr uint64_t kGfx11PdeIsPte = bit(54);  // AMDGPU_PDE_PTE: in directories only
-constexpr uint64_t kGfx12IsPte = bit(63);     // AMDGPU_PTE_IS_PTE: in every leaf
+constexpr uint64_t kMtypeUncached = 3;   // MTYPE_UC
+constexpr uint64_t kMtypeReadWrite = 1;  // MTYPE_RW, soc15 only
+constexpr uint32_t kGfx9MtypeShift = 57, kGfx11MtypeShift = 48, kGfx12MtypeShift = 54;
+constexpr uint64_t kTranslateFurther = bit(56);       // AMDGPU_PTE_TF
+constexpr uint64_t kBlockOf2MiB = uint64_t{9} << 59;  // AMDGPU_PDE_BFS(9): 2^9 pages
+constexpr uint64_t kGfx11PdeIsPte = bit(54);          // AMDGPU_PDE_PTE: in directories only
+constexpr uint64_t kGfx12IsPte = bit(63);             // AMDGPU_PTE_IS_PTE: in every leaf
 
 constexpr std::array<PageLevel, 4> kLevels = {{
     {.name = "PDB2", .shift = 39, .index_bits = 9, .children = {1, -1}},
@@ -25,7 +28,7 @@ constexpr std::array<PageLevel, 4> kLevels = {{
     {.name = "PDB0", .shift = 21, .index_bits = 9, .has_leaf = true, .children = {3, -1}},
     {.name = "PTB", .shift = 12, .index_bits = 9, .has_leaf = true},
 }};
-constexpr uint32_t kPtb = 3;
+constexpr uint32_t kPdb1 = 1, kPdb0 = 2, kPtb = 3;
 
 uint64_t system_bits(Aperture aperture) {
   return aperture == Aperture::kSystem ? kSystem | kSnooped : 0;
@@ -38,6 +41,26 @@ uint64_t common_leaf(const LeafEntry& entry, uint32_t mtype_shift) {
   if (how.is_executable) word |= kExecutable;
   if (how.is_uncached) word |= kMtypeUncached << mtype_shift;
   return word | uint64_t{entry.fragment_shift - 12u} << kFragmentShift;
+}
+
+/// Local memory is kept in L2 and written back (MTYPE_RW), system memory is not kept at all, and
+/// the host's caches are asked either way: gmc_v9_0_get_coherence_flags(), 9.4.3 without
+/// ext_coherent.
+uint64_t gfx9_leaf(const LeafEntry& entry) {
+  uint64_t word = common_leaf(entry, kGfx9MtypeShift) | kSnooped;
+  if (!entry.attributes.is_uncached && entry.attributes.aperture == Aperture::kVideo)
+    word |= kMtypeReadWrite << kGfx9MtypeShift;
+  // A page of PDB0 is the hardware's page table entry of a block of 2 MiB: no mark says leaf there,
+  // TF says directory.
+  return word | (entry.level == kPdb1 ? kGfx11PdeIsPte : 0);
+}
+
+/// gmc_v9_0_get_vm_pde().
+uint64_t gfx9_directory(uint32_t level, uint32_t, uint64_t address, Aperture aperture) {
+  uint64_t word = address | kValid | system_bits(aperture);
+  if (level == kPdb1) word |= kBlockOf2MiB;
+  if (level == kPdb0) word |= kTranslateFurther;
+  return word;
 }
 
 uint64_t gfx11_leaf(const LeafEntry& entry) {
@@ -150,6 +173,19 @@ uint64_t v3_directory(uint32_t, uint32_t, uint64_t address, Aperture aperture) {
 
 }  // namespace nv
 }  // namespace
+
+const PageTableFormat& gfx9_page_tables() {
+  // 48 bits of bus address as well (gmc_v9_0_sw_init(), 9.4.2 and later).
+  static constexpr PageTableFormat kFormat = {.name = "gfx9",
+                                              .va_bits = 48,
+                                              .video_bits = 48,
+                                              .system_bits = 48,
+                                              .max_fragment_shift = 12 + 31,
+                                              .levels = amd::kLevels,
+                                              .leaf = amd::gfx9_leaf,
+                                              .directory = amd::gfx9_directory};
+  return kFormat;
+}
 
 const PageTableFormat& gfx11_page_tables() {
   static constexpr PageTableFormat kFormat = {.name = "gfx11",

@@ -66,6 +66,8 @@ struct PageTableFormat {
                         Aperture aperture) = nullptr;
 };
 
+/// AMD gfx9 of MI300 (GMC v9): four levels, the last two by "translate further".
+const PageTableFormat& gfx9_page_tables();
 /// AMD gfx11 (GMC v11) and gfx12 (GMC v12), four levels, no translate-further.
 const PageTableFormat& gfx11_page_tables();
 const PageTableFormat& gfx12_page_tables();

@@ -202,6 +202,10 @@ constexpr Row kRows[] = {
      set_address<&S::amd_window>, get<&S::amd_window>},
     {"BM_AMD_DUMP", "", "folder that receives every code object loaded on an AMD GPU",
      set_text<&S::amd_dump>, get<&S::amd_dump>},
+    {"BM_AMD_EXPERIMENTAL", "",
+     "chips that DEV=AMD:PCI boots by way of trial, separated by ',': gfx942, which no card and no "
+     "model but our own has judged; empty: none",
+     set_text<&S::amd_experimental>, get<&S::amd_experimental>},
     {"BM_AMD_POWER_LIMIT", "0",
      "power limit in watts of AMD cards that we boot ourselves, given back when they are closed; "
      "at "

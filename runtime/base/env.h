@@ -45,6 +45,7 @@ struct Settings {
   uint32_t amd_priority = 7;          ///< BM_AMD_PRIORITY
   uint64_t amd_window = 0;            ///< BM_AMD_WINDOW; 0: wherever there is room
   std::string amd_dump;               ///< BM_AMD_DUMP; empty: none
+  std::string amd_experimental;       ///< BM_AMD_EXPERIMENTAL; empty: none
   uint32_t amd_power_limit = 0;       ///< BM_AMD_POWER_LIMIT, watts; 0: as it is
   std::string firmware_dir;           ///< BM_FIRMWARE_DIR; several separated by ':'
   std::string pci;                    ///< BM_PCI; several separated by ','

@@ -47,7 +47,7 @@ def used(boot=False):
 
 
 def shared_name(register):
-    """Without the prefix of hub, processor or bus block."""
+    """Without the prefix of hub, processor, bus block or copy engine."""
     for prefix in ("GCVM_", "MMVM_"):
         if register.startswith(prefix):
             return register[2:]
@@ -57,6 +57,10 @@ def shared_name(register):
     for prefix in ("MPASP_SMN", "MP0_SMN", "MP1_SMN"):
         if register.startswith(prefix):
             return register[len(prefix) - 3:]
+    # SDMA 4.4.2: an engine is an instance of its own, with one queue of the kernel driver's.
+    for prefix, shared in (("SDMA_GFX_", "SDMA0_QUEUE0_"), ("SDMA_", "SDMA0_")):
+        if register.startswith(prefix):
+            return shared + register.removeprefix(prefix)
     return register.removeprefix("GDC_S2A0_")
 
 

@@ -40,16 +40,20 @@ class Examiner {
     if (has_time_for("registers")) look_at_registers();
     for (const uint64_t va : options_.addresses)
       if (has_time_for("page walks"))
-        seen_.walks.push_back(walk_pages(bus_, Block::kGc, va, card_.is_gfx12()));
+        seen_.walks.push_back(walk_pages(bus_, Block::kGc, va, *card_.generation));
     if (has_time_for("interrupts")) look_at_interrupts();
     // A graphics core without a clock answers nothing: selecting queues and waves tells nothing.
     const uint32_t first = options_.compute_queues != 0 ? options_.compute_queues : UINT32_MAX;
     look_at_compute_queues(first, "compute queues");
-    const uint32_t engines = std::min(card_.sdma_engines, kCopyEngines);
+    // Nobody has written down how waves and engines that are instances are looked at.
+    const bool is_known = card_.generation->copies.block == Block::kGc;
+    if (!is_known)
+      seen_.left_out.emplace_back(fmt::format("copy queues and waves of {}", card_.chip->name));
+    const uint32_t engines = is_known ? std::min(card_.sdma_engines, kCopyEngines) : 0;
     for (uint32_t queue = 0; queue < engines && bus_.status(); ++queue)
       if (has_time_for("copy queues")) look_at_copies(queue);
     WaveScan second;
-    if (has_time_for("waves"))
+    if (is_known && has_time_for("waves"))
       seen_.waves = scan_waves(bus_, card_, options_.waves, time_left_us() / 2);
     if (!seen_.waves.waves.empty() && has_time_for("the second look at waves")) {
       bus_.sleep_us(kBetweenLooksUs);
@@ -116,7 +120,7 @@ class Examiner {
     if (state.fault.status == 0 && hub == Block::kGc && options_.taken_fault)
       state.fault = *options_.taken_fault;
     if (state.fault.status != 0)
-      state.walk = walk_pages(bus_, hub, state.fault.address, card_.is_gfx12());
+      state.walk = walk_pages(bus_, hub, state.fault.address, *card_.generation);
     seen_.hubs.push_back(std::move(state));
   }
 
@@ -260,7 +264,7 @@ class Examiner {
     if (!words.empty() && !read_words(window.va, words.data(), words.size() * 4)) {
       window.problem =
           fmt::format("{:#x} cannot be read from here: {}", window.va,
-                      walk_pages(bus_, Block::kGc, window.va, card_.is_gfx12()).text());
+                      walk_pages(bus_, Block::kGc, window.va, *card_.generation).text());
       return window;
     }
     window.packets = is_aql          ? list_aql(words, kMostPackets)
@@ -302,7 +306,7 @@ bool read_gpu_memory(Bus& bus, const Card& card, const AutopsyOptions& options, 
   for (size_t done = 0; done < to.size();) {
     const uint64_t at = va + done;
     const auto part = to.subspan(done, std::min<uint64_t>(to.size() - done, kPage - at % kPage));
-    const PageWalk walk = walk_pages(bus, Block::kGc, at, card.is_gfx12());
+    const PageWalk walk = walk_pages(bus, Block::kGc, at, *card.generation);
     if (!walk.is_mapped) return false;
     if (walk.is_system) {
       if (!options.read_host || !options.read_host(at, part)) return false;

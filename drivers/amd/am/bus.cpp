@@ -6,6 +6,7 @@
 
 #include "drivers/transport/pci_config.h"
 #include "runtime/base/bits.h"
+#include "runtime/base/check.h"
 
 namespace bm::amd::am {
 namespace {
@@ -39,8 +40,21 @@ Bus Bus::anew() const {
   return copy;
 }
 
-void Bus::add_block(Block block, const BlockTable& table, std::vector<uint64_t> bases) {
-  blocks_.insert_or_assign(block, Bases{table, std::move(bases)});
+void Bus::add_block(Block block, const BlockTable& table,
+                    std::vector<std::vector<uint64_t>> instances) {
+  blocks_.insert_or_assign(block, Bases{table, std::move(instances)});
+}
+
+uint32_t Bus::instances(Block block) const {
+  const auto known = blocks_.find(block);
+  return known == blocks_.end() ? 0 : static_cast<uint32_t>(known->second.instances.size());
+}
+
+uint32_t Bus::select(Block block, uint32_t instance) {
+  const auto known = blocks_.find(block);
+  if (known == blocks_.end()) return 0;
+  BM_CHECK(instance < known->second.instances.size());
+  return std::exchange(known->second.selected, instance);
 }
 
 std::vector<std::pair<Block, BlockTable>> Bus::blocks() const {
@@ -68,21 +82,24 @@ uint64_t Bus::address(const At& at) {
                                          block_name(at.block), static_cast<uint32_t>(at.reg))});
     return 0;
   }
-  if (row->segment >= known->second.bases.size()) {
-    fail_with(
-        {Code::kUnsupported,
-         fmt::format("{} lies in segment {}, and IP discovery gives {} of block {}", row->name,
-                     row->segment, known->second.bases.size(), block_name(at.block))});
+  const std::vector<uint64_t>& bases = known->second.instances[known->second.selected];
+  if (row->segment >= bases.size()) {
+    fail_with({Code::kUnsupported,
+               fmt::format("{} lies in segment {}, and IP discovery gives {} of block {}",
+                           row->name, row->segment, bases.size(), block_name(at.block))});
     return 0;
   }
-  return known->second.bases[row->segment] + row->offset + at.add;
+  return bases[row->segment] + row->offset + at.add;
 }
 
 std::string Bus::name(const At& at) const {
   const auto known = blocks_.find(at.block);
   const BootRegister* row = known == blocks_.end() ? nullptr : known->second.table.find(at.reg);
   if (row == nullptr) return fmt::format("{} register", block_name(at.block));
-  return at.add == 0 ? std::string(row->name) : fmt::format("{}+{:#x}", row->name, at.add);
+  std::string text =
+      at.add == 0 ? std::string(row->name) : fmt::format("{}+{:#x}", row->name, at.add);
+  if (known->second.instances.size() > 1) text += fmt::format(" of {}", known->second.selected);
+  return text;
 }
 
 uint32_t Bus::load(uint64_t dword) {
@@ -127,6 +144,16 @@ void Bus::write_dword(uint64_t dword, uint32_t value) {
   if (!first_error_) return;
   store(index, static_cast<uint32_t>(dword * 4));
   store(data, value);
+}
+
+void Bus::write_on_die(const At& at, uint32_t die, uint32_t value) {
+  constexpr uint64_t kOtherDie = uint64_t{1} << 34;
+  const uint64_t place = address(at) * 4 | (die == 0 ? 0 : uint64_t{die & 3} << 32 | kOtherDie);
+  const At high{Block::kBus, Reg::BIF_BX0_PCIE_INDEX2_HI};
+  write({Block::kBus, Reg::BIF_BX0_PCIE_INDEX2}, lo32(place));
+  if (die != 0) write(high, hi32(place) & 0xff);
+  write({Block::kBus, Reg::BIF_BX0_PCIE_DATA2}, value);
+  if (die != 0) write(high, 0);
 }
 
 uint32_t Bus::read(const At& at) {

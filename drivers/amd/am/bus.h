@@ -43,7 +43,23 @@ class Bus : public CardBus {
   /// Source: amdgpu_device_init() in amdgpu_device.c, amdgpu_gmc_init_vram_resize()'s callers.
   Status open();
 
-  void add_block(Block block, const BlockTable& table, std::vector<uint64_t> bases);
+  /// `instances`: bases of each, the first one's first.
+  void add_block(Block block, const BlockTable& table,
+                 std::vector<std::vector<uint64_t>> instances);
+  uint32_t instances(Block block) const;
+  /// What `work()` does to the block, it does to that instance; otherwise it is the first.
+  template <class Work>
+  auto with_instance(Block block, uint32_t instance, Work&& work) {
+    const Selection selection(*this, block, instance);
+    return work();
+  }
+  /// `work(instance)` for each, until one fails.
+  template <class Work>
+  Status for_each_instance(Block block, Work&& work) {
+    for (uint32_t i = 0; i < instances(block); ++i)
+      BM_TRY(with_instance(block, i, [&] { return work(i); }));
+    return {};
+  }
   /// The blocks whose registers are known, with their tables.
   std::vector<std::pair<Block, BlockTable>> blocks() const;
   bool has(Reg reg, Block block) const;
@@ -76,6 +92,9 @@ class Bus : public CardBus {
   /// Registers by dword address, for what is known before the discovery table.
   uint32_t read_dword(uint64_t dword);
   void write_dword(uint64_t dword, uint32_t value);
+  /// The same register of another active interposer die (AID), by the bus block's index register.
+  /// Source: amdgpu_device_indirect_wreg_ext(), aqua_vanjaram_encode_ext_smn_addressing().
+  void write_on_die(const At& at, uint32_t die, uint32_t value);
   /// All ones are an answer: for a card that is being reset.
   uint32_t probe_dword(uint64_t dword);
 
@@ -100,8 +119,24 @@ class Bus : public CardBus {
  private:
   struct Bases {
     BlockTable table;
-    std::vector<uint64_t> bases;
+    std::vector<std::vector<uint64_t>> instances;
+    uint32_t selected = 0;
   };
+  class Selection {
+   public:
+    Selection(Bus& bus, Block block, uint32_t instance)
+        : bus_(bus), block_(block), before_(bus.select(block, instance)) {}
+    ~Selection() { bus_.select(block_, before_); }
+    Selection(const Selection&) = delete;
+    Selection& operator=(const Selection&) = delete;
+
+   private:
+    Bus& bus_;
+    const Block block_;
+    const uint32_t before_;
+  };
+  /// The one before.
+  uint32_t select(Block block, uint32_t instance);
   uint32_t load(uint64_t dword);
   void store(uint64_t dword, uint32_t value);
 

@@ -27,20 +27,61 @@ constexpr BlockId kBlockIds[] = {
     {Block::kPsp, firmware::amd::kMp0HwId},       {Block::kSmu, firmware::amd::kMp1HwId},
     {Block::kHdp, firmware::amd::kHdpHwId},
 };
+// An instance for each chiplet or die; of the others only the first is used.
+constexpr Block kMany[] = {Block::kGc, Block::kMmhub, Block::kSdma};
 
 // SDMA0 to SDMA3 in soc15_hw_ip.h; amdgpu_discovery_reg_base_init() counts them as instances.
 constexpr uint16_t kSdmaHwIds[] = {42, 43, 68, 69};
 
-Status add_blocks(Bus& bus, const firmware::amd::Discovery& discovery) {
-  for (const BlockId& id : kBlockIds) {
-    const firmware::amd::IpBlock* ip = discovery.find(id.hw_id);
-    if (ip == nullptr)
-      return fail(Code::kUnsupported, "IP discovery names no block {} (hardware id {})",
-                  block_name(id.block), id.hw_id);
-    const BlockTable table = BM_TRY(block_table(id.block, ip->major, ip->minor, ip->revision));
-    bus.add_block(id.block, table, ip->base_address);
+/// In the order of the instances' numbers. Bits above 30 of a base say on which die it is, and the
+/// first die's view of everything is used: amdgpu_discovery_reg_base_init().
+std::vector<std::vector<uint64_t>> bases_of(const firmware::amd::Discovery& discovery,
+                                            uint16_t hw_id, bool is_many) {
+  constexpr uint64_t kBase = 0x3fff'ffff;
+  std::vector<const firmware::amd::IpBlock*> found;
+  for (const firmware::amd::IpBlock& ip : discovery.ips)
+    if (ip.hw_id == hw_id && !discovery.is_harvested(hw_id, ip.instance_number))
+      found.push_back(&ip);
+  std::ranges::stable_sort(found, {}, &firmware::amd::IpBlock::instance_number);
+  if (!is_many && found.size() > 1) found.resize(1);
+  std::vector<std::vector<uint64_t>> instances;
+  for (const firmware::amd::IpBlock* ip : found) {
+    instances.push_back(ip->base_address);
+    for (uint64_t& base : instances.back()) base &= kBase;
   }
+  return instances;
+}
+
+Status add_block(Bus& bus, const firmware::amd::Discovery& discovery, const BlockId& id,
+                 bool is_many) {
+  const firmware::amd::IpBlock* ip = discovery.find(id.hw_id);
+  auto instances = bases_of(discovery, id.hw_id, is_many);
+  if (ip == nullptr || instances.empty())
+    return fail(Code::kUnsupported, "IP discovery names no block {} (hardware id {})",
+                block_name(id.block), id.hw_id);
+  const BlockTable table = BM_TRY(block_table(id.block, ip->major, ip->minor, ip->revision));
+  bus.add_block(id.block, table, std::move(instances));
   return {};
+}
+
+Status add_blocks(Bus& bus, const firmware::amd::Discovery& discovery,
+                  const Generation& generation) {
+  // Where copy engines are instances of their own block, chiplets are of theirs.
+  const bool is_many = generation.copies.block == Block::kSdma;
+  for (const BlockId& id : kBlockIds)
+    BM_TRY(add_block(bus, discovery, id,
+                     is_many && std::ranges::find(kMany, id.block) != std::end(kMany)));
+  if (is_many) BM_TRY(add_block(bus, discovery, {Block::kSdma, firmware::amd::kSdma0HwId}, true));
+  return {};
+}
+
+bool is_named(std::string_view list, std::string_view name) {
+  while (!list.empty()) {
+    const size_t comma = std::min(list.find(','), list.size());
+    if (list.substr(0, comma) == name) return true;
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return false;
 }
 
 uint32_t count_sdma(const firmware::amd::Discovery& discovery) {
@@ -89,7 +130,7 @@ Result<CardTable> read_discovery(Bus& bus) {
   return card;
 }
 
-Result<Card> discover(Bus& bus) {
+Result<Card> discover(Bus& bus, std::string_view experimental) {
   CardTable table = BM_TRY(read_discovery(bus));
   Card card;
   card.video_bytes = table.video_bytes;
@@ -98,15 +139,31 @@ Result<Card> discover(Bus& bus) {
   card.id = BM_TRY(firmware::amd::chip_id(card.discovery, identity.device, identity.revision));
   card.firmware = BM_TRY(firmware::amd::firmware_set(card.id));
   card.chip = find_chip(card.firmware.arch);
-  if (card.chip == nullptr || (card.id.gc.major != 11 && card.id.gc.major != 12))
+  card.generation = find_generation(card.id.gc.major, card.id.gc.minor);
+  if (card.chip == nullptr || card.generation == nullptr)
     return fail(
         Code::kUnsupported,
         "{} (PCI device {:#06x}, GC {}.{}.{}) is not booted without a kernel driver: chips are "
-        "gfx1100, gfx1101, gfx1102, gfx1200 and gfx1201; use DEV=AMD:KFD",
+        "gfx1100, gfx1101, gfx1102, gfx1200, gfx1201 and, by way of trial, gfx942; use "
+        "DEV=AMD:KFD",
         card.firmware.arch, identity.device, card.id.gc.major, card.id.gc.minor,
         card.id.gc.revision);
-  BM_TRY(add_blocks(bus, card.discovery));
-  card.sdma_engines = count_sdma(card.discovery);
+  if (card.generation->is_experimental && !is_named(experimental, card.chip->name))
+    return fail(Code::kUnsupported,
+                "{} (PCI device {:#06x}) is booted without a kernel driver only by way of trial: "
+                "no card and no model but our own has judged it; set BM_AMD_EXPERIMENTAL={} to do "
+                "so, or use DEV=AMD:KFD",
+                card.firmware.arch, identity.device, card.firmware.arch);
+  BM_TRY(add_blocks(bus, card.discovery, *card.generation));
+  card.xccs = bus.instances(Block::kGc);
+  card.xcc_mask = 0;
+  for (const firmware::amd::IpBlock& ip : card.discovery.ips)
+    if (ip.hw_id == firmware::amd::kGcHwId && ip.instance_number < 32 &&
+        !card.discovery.is_harvested(ip.hw_id, ip.instance_number))
+      card.xcc_mask |= 1u << ip.instance_number;
+  card.dies = bus.instances(Block::kMmhub);
+  card.sdma_engines = card.generation->copies.block == Block::kSdma ? bus.instances(Block::kSdma)
+                                                                    : count_sdma(card.discovery);
   return card;
 }
 
@@ -142,8 +199,12 @@ namespace {
 
 // enum psp_gfx_fw_type of psp_gfx_if.h.
 enum FwType : uint32_t {
+  kTypeMecF32 = 4,
+  kTypeMecF32JumpTable = 5,
   kTypeRlcV = 7,
   kTypeRlcG = 8,
+  kTypeSdma0 = 9,
+  kTypeSdma1 = 10,
   kTypeSmu = 18,
   kTypeRestoreGpm = 20,
   kTypeRestoreSrm = 21,
@@ -154,8 +215,11 @@ enum FwType : uint32_t {
   kTypeSe0TapDelays = 28,
   kTypeSe1TapDelays = 29,
   kTypeRlcDramBoot = 48,
+  kTypeSdma2 = 52,
+  kTypeSdma3 = 53,
   kTypeSe2TapDelays = 65,
   kTypeSe3TapDelays = 66,
+  kTypeRegList = 67,
   kTypeImuI = 68,
   kTypeImuD = 69,
   kTypeSdmaTh0 = 71,
@@ -166,6 +230,7 @@ enum FwType : uint32_t {
   kTypePfpStack = 90,
   kTypeMeStack = 92,
   kTypeMecStack = 94,
+  kTypeP2sTable = 129,
 };
 
 Result<const Ucode*> need(const Firmware& firmware, Kind kind, std::string_view suffix = {}) {
@@ -189,12 +254,61 @@ void add_present(const Ucode& ucode, std::span<const PartType> rows, std::vector
 
 }  // namespace
 
-Result<LoadItem> smu_item(const Firmware& firmware) {
+Result<LoadItem> smu_item(const Card& card, const Firmware& firmware) {
+  if (card.generation->smu.is_always_there) return LoadItem{};
   const Ucode* smu = BM_TRY(need(firmware, Kind::kSmu));
   return LoadItem{kTypeSmu, "SMU", BM_TRY(smu->need(PartId::kUcode))};
 }
 
-Result<std::vector<LoadItem>> load_items(const Card& card, const Firmware& firmware) {
+namespace {
+
+constexpr PartType kRlcParts[] = {
+    {PartId::kGlobalTapDelays, kTypeGlobalTapDelays},
+    {PartId::kSe0TapDelays, kTypeSe0TapDelays},
+    {PartId::kSe1TapDelays, kTypeSe1TapDelays},
+    {PartId::kSe2TapDelays, kTypeSe2TapDelays},
+    {PartId::kSe3TapDelays, kTypeSe3TapDelays},
+    {PartId::kSaveRestoreListCntl, kTypeRestoreCntl},
+    {PartId::kSaveRestoreListGpm, kTypeRestoreGpm},
+    {PartId::kSaveRestoreListSrm, kTypeRestoreSrm},
+    {PartId::kRlcIram, kTypeRlcIram},
+    {PartId::kRlcDram, kTypeRlcDramBoot},
+    {PartId::kRlcp, kTypeRlcP},
+    {PartId::kRlcv, kTypeRlcV},
+};
+
+Status add_rlc(const Firmware& firmware, std::vector<LoadItem>* items) {
+  const Ucode* rlc = BM_TRY(need(firmware, Kind::kRlc));
+  add_present(*rlc, kRlcParts, items);
+  items->push_back({kTypeRlcG, "RLC G", BM_TRY(rlc->need(PartId::kUcode))});
+  return {};
+}
+
+/// Without autoload: each processor is started by what the PSP puts there. One image serves the
+/// four copy engines of a die, and dies alike (amdgpu_sdma_init_microcode()).
+Result<std::vector<LoadItem>> load_items_f32(const Firmware& firmware, bool is_aux) {
+  constexpr uint32_t kBoardTables = 0x50325358;  // P2S_TABLE_ID_X, smu_v13_0_6_init_microcode()
+  std::vector<LoadItem> items;
+  if (const Ucode* smu = firmware.find(Kind::kSmu); smu != nullptr)
+    if (const auto* table = smu->find(PartId::kPptable, false, kBoardTables); table != nullptr)
+      items.push_back({kTypeP2sTable, "P2S table", table->bytes});
+  const Ucode* sdma = BM_TRY(need(firmware, Kind::kSdma));
+  for (const uint32_t type : {kTypeSdma0, kTypeSdma1, kTypeSdma2, kTypeSdma3})
+    items.push_back({type, "SDMA", BM_TRY(sdma->need(PartId::kUcode))});
+  const Ucode* mec = BM_TRY(need(firmware, Kind::kCp, "_mec.bin"));
+  items.push_back({kTypeMecF32, "MEC", BM_TRY(firmware::amd::code_before_jump_table(*mec))});
+  items.push_back({kTypeMecF32JumpTable, "MEC jump table", BM_TRY(mec->need(PartId::kJumpTable))});
+  BM_TRY(add_rlc(firmware, &items));
+  const Ucode* sos = BM_TRY(need(firmware, Kind::kSos));
+  if (const auto* list = sos->find(PartId::kRl, is_aux); list != nullptr && !list->bytes.empty())
+    items.push_back({kTypeRegList, "register list", list->bytes});
+  return items;
+}
+
+}  // namespace
+
+Result<std::vector<LoadItem>> load_items(const Card& card, const Firmware& firmware, bool is_aux) {
+  if (card.generation->processor == ProcessorKind::kF32) return load_items_f32(firmware, is_aux);
   std::vector<LoadItem> items;
   const Ucode* sdma = BM_TRY(need(firmware, Kind::kSdma));
   static constexpr PartType kSdmaParts[] = {{PartId::kCtxUcode, kTypeSdmaTh0},
@@ -211,10 +325,10 @@ Result<std::vector<LoadItem>> load_items(const Card& card, const Firmware& firmw
   // Pipes whose stacks the kernel loads; what a chip's set of files lacks it runs without.
   const Processor processors[] = {
       {"_pfp.bin", "RS64 PFP", "RS64 PFP stack", kTypePfp, kTypePfpStack,
-       card.is_gfx12() ? 1u : 2u},
-      {"_me.bin", "RS64 ME", "RS64 ME stack", kTypeMe, kTypeMeStack, card.is_gfx12() ? 1u : 2u},
+       card.generation->front_pipes},
+      {"_me.bin", "RS64 ME", "RS64 ME stack", kTypeMe, kTypeMeStack, card.generation->front_pipes},
       {"_mec.bin", "RS64 MEC", "RS64 MEC stack", kTypeMec, kTypeMecStack,
-       card.is_gfx12() ? 2u : 4u},
+       card.generation->compute_pipes},
   };
   BM_TRY(need(firmware, Kind::kCp, "_mec.bin"));
   for (const Processor& row : processors)
@@ -229,23 +343,7 @@ Result<std::vector<LoadItem>> load_items(const Card& card, const Firmware& firmw
   items.push_back({kTypeImuI, "IMU IRAM", BM_TRY(imu->need(PartId::kImuIram))});
   items.push_back({kTypeImuD, "IMU DRAM", BM_TRY(imu->need(PartId::kImuDram))});
 
-  const Ucode* rlc = BM_TRY(need(firmware, Kind::kRlc));
-  static constexpr PartType kRlcParts[] = {
-      {PartId::kGlobalTapDelays, kTypeGlobalTapDelays},
-      {PartId::kSe0TapDelays, kTypeSe0TapDelays},
-      {PartId::kSe1TapDelays, kTypeSe1TapDelays},
-      {PartId::kSe2TapDelays, kTypeSe2TapDelays},
-      {PartId::kSe3TapDelays, kTypeSe3TapDelays},
-      {PartId::kSaveRestoreListCntl, kTypeRestoreCntl},
-      {PartId::kSaveRestoreListGpm, kTypeRestoreGpm},
-      {PartId::kSaveRestoreListSrm, kTypeRestoreSrm},
-      {PartId::kRlcIram, kTypeRlcIram},
-      {PartId::kRlcDram, kTypeRlcDramBoot},
-      {PartId::kRlcp, kTypeRlcP},
-      {PartId::kRlcv, kTypeRlcV},
-  };
-  add_present(*rlc, kRlcParts, &items);
-  items.push_back({kTypeRlcG, "RLC G", BM_TRY(rlc->need(PartId::kUcode))});
+  BM_TRY(add_rlc(firmware, &items));
   return items;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "drivers/amd/am/bus.h"
+#include "drivers/amd/am/generation.h"
 #include "drivers/amd/chips.h"
 #include "firmware/amd/discovery.h"
 #include "firmware/amd/set.h"
@@ -22,8 +23,12 @@ struct Card {
   firmware::amd::ChipId id;
   firmware::amd::FirmwareSet firmware;  ///< the files it wants
   const ChipRow* chip = nullptr;
+  const Generation* generation = nullptr;
   uint64_t video_bytes = 0;
   uint32_t sdma_engines = 1;
+  uint32_t xcc_mask = 1;  ///< of instances that are there
+  uint32_t xccs = 1;      ///< graphics blocks: chiplets (XCC), without harvested ones
+  uint32_t dies = 1;      ///< active interposer dies (AID), each with a multimedia hub
 
   bool is_gfx12() const { return id.gc.major == 12; }
   uint32_t engines() const;        ///< shader engines
@@ -39,8 +44,10 @@ struct CardTable {
 Result<CardTable> read_discovery(Bus& bus);
 
 /// Reads memory size and discovery table, finds the chip and gives the bus its registers.
-/// Errors: kDeviceLost; kCorrupt (table); kUnsupported (chip, block version).
-Result<Card> discover(Bus& bus);
+/// `experimental`: BM_AMD_EXPERIMENTAL, chips separated by commas that are booted although nothing
+/// but our own model has judged it. Errors: kDeviceLost; kCorrupt (table); kUnsupported (chip,
+/// block version).
+Result<Card> discover(Bus& bus, std::string_view experimental);
 
 /// The files of a card, loaded and parsed. Views into them live as long as it does.
 class Firmware {
@@ -64,12 +71,14 @@ struct LoadItem {
   std::span<const std::byte> bytes;
 };
 
-/// Power management firmware: loaded before protected memory is set up.
-Result<LoadItem> smu_item(const Firmware& firmware);
+/// Power management firmware: loaded before protected memory is set up. No bytes: the card has its
+/// own.
+Result<LoadItem> smu_item(const Card& card, const Firmware& firmware);
 /// Everything else, in the kernel's order, the RLC's own code last.
 /// Source: enum AMDGPU_UCODE_ID (amdgpu_ucode.h), psp_load_non_psp_fw() and psp_get_fw_type()
 /// (amdgpu_psp.c), amdgpu_gfx_rlc_init_microcode() (amdgpu_rlc.c), gfx_v11_0_init_microcode(),
-/// gfx_v12_0_init_microcode().
-Result<std::vector<LoadItem>> load_items(const Card& card, const Firmware& firmware);
+/// gfx_v12_0_init_microcode(), psp_load_p2s_table(), psp_rl_load().
+/// `is_aux`: of the SOS file's second set.
+Result<std::vector<LoadItem>> load_items(const Card& card, const Firmware& firmware, bool is_aux);
 
 }  // namespace bm::amd::am

@@ -1,6 +1,7 @@
 #include "drivers/amd/am/compute.h"
 
 #include <string_view>
+#include <utility>
 
 #include "runtime/base/bits.h"
 
@@ -17,13 +18,16 @@ constexpr uint64_t kDequeueTimeoutUs = 500'000;
 constexpr uint64_t kResetUs = 50'000;
 constexpr uint32_t kVmids = 16, kResetWaves = 2;
 constexpr uint32_t kComputeMe = 1;
-// AMDGPU_NAVI10_DOORBELL_USERQUEUE_END, in 64-bit words.
-constexpr uint32_t kLastDoorbell = 0x8a;
+// AMDGPU_DOORBELL_LAYOUT1_XCC_RANGE, in 64-bit words.
+constexpr uint32_t kChipletDoorbells = 0x20;
+// GOLDEN_GB_ADDR_CONFIG of gfx_v9_4_3.c.
+constexpr uint32_t kAddressConfig = 0x2a114042;
 
 }  // namespace
 
 Status Compute::allocate_boot() {
-  mqds_ = BM_TRY(memory_.allocate_boot(kPage * kComputeQueues, kPage, "queue descriptors"));
+  mqds_ = BM_TRY(memory_.allocate_boot(kPage * kComputeQueues * bus_.instances(Block::kGc), kPage,
+                                       "queue descriptors"));
   return {};
 }
 
@@ -51,7 +55,12 @@ Status Compute::wait_idle() {
                        "the command processor is busy after the RLC has loaded it");
 }
 
-Status Compute::set_start_addresses(const Card& card, const Firmware& firmware) {
+Status Compute::set_start_addresses(const Firmware& firmware) {
+  if (generation_.processor == ProcessorKind::kF32) return set_running(false);
+  return bus_.for_each_instance(Block::kGc, [&](uint32_t) { return set_start_instance(firmware); });
+}
+
+Status Compute::set_start_instance(const Firmware& firmware) {
   using enum Field;
   struct Processor {
     std::string_view suffix;
@@ -61,7 +70,7 @@ Status Compute::set_start_addresses(const Card& card, const Firmware& firmware) 
   const Processor rows[] = {
       {"_pfp.bin", 0, 1, Reg::CP_PFP_PRGRM_CNTR_START, Reg::CP_PFP_PRGRM_CNTR_START_HI},
       {"_me.bin", 0, 1, Reg::CP_ME_PRGRM_CNTR_START, Reg::CP_ME_PRGRM_CNTR_START_HI},
-      {"_mec.bin", kComputeMe, card.is_gfx12() ? 2u : 4u, Reg::CP_MEC_RS64_PRGRM_CNTR_START,
+      {"_mec.bin", kComputeMe, generation_.compute_pipes, Reg::CP_MEC_RS64_PRGRM_CNTR_START,
        Reg::CP_MEC_RS64_PRGRM_CNTR_START_HI},
   };
   for (const Processor& row : rows) {
@@ -87,13 +96,21 @@ Status Compute::set_start_addresses(const Card& card, const Firmware& firmware) 
   return bus_.status();
 }
 
-Status Compute::configure(const Card& card) {
+Status Compute::configure() {
+  return bus_.for_each_instance(Block::kGc, [&](uint32_t xcc) { return configure_instance(xcc); });
+}
+
+Status Compute::configure_instance(uint32_t xcc) {
   using enum Field;
   // The one golden register of gfx11 that has no name for its bit (golden_settings_gc_11_0).
   constexpr uint32_t kTcpGolden = 0x20000000;
-  if (!card.is_gfx12()) {
+  if (generation_.has_tcp_golden) {
     const At tcp{Block::kGc, Reg::TCP_CNTL};
     bus_.write(tcp, bus_.read(tcp) | kTcpGolden);
+  }
+  if (bus_.has(TCP_UTCL1_CNTL2_spare, Block::kGc)) {
+    bus_.update(Block::kGc, {{TCP_UTCL1_CNTL2_spare, 1}});
+    bus_.write({Block::kGc, Reg::GB_ADDR_CONFIG}, kAddressConfig);
   }
   bus_.update(Block::kGc, {{RLC_CNTL_rlc_enable_f32, 1}});
   bus_.update(Block::kGc, {{RLC_SRM_CNTL_srm_enable, 1}, {RLC_SRM_CNTL_auto_incr_addr, 1}});
@@ -101,23 +118,52 @@ Status Compute::configure(const Card& card) {
   bus_.update(Block::kGc, {{GRBM_CNTL_read_timeout, 0xff}});
   for (uint32_t vmid = 0; vmid < kVmids; ++vmid) {
     select(0, 0, 0, vmid);
-    // 64-bit addresses, unaligned accesses, prefetch of three lines: DEFAULT_SH_MEM_CONFIG.
-    bus_.write_fields(Block::kGc, {{SH_MEM_CONFIG_address_mode, 0},
-                                   {SH_MEM_CONFIG_alignment_mode, 3},
-                                   {SH_MEM_CONFIG_initial_inst_prefetch, 3}});
+    // 64-bit addresses, unaligned accesses, prefetch of three lines: DEFAULT_SH_MEM_CONFIG. 9.4.3:
+    // no retries, 8-bit floats as the chip has them (update_qpd_v9()).
+    uint32_t how = bus_.encode(
+        Block::kGc, {{SH_MEM_CONFIG_address_mode, 0}, {SH_MEM_CONFIG_alignment_mode, 3}});
+    if (bus_.has(SH_MEM_CONFIG_initial_inst_prefetch, Block::kGc))
+      how = bus_.encode(Block::kGc, {{SH_MEM_CONFIG_initial_inst_prefetch, 3}}, how);
+    if (bus_.has(SH_MEM_CONFIG_retry_disable, Block::kGc))
+      how = bus_.encode(Block::kGc, {{SH_MEM_CONFIG_retry_disable, 1}, {SH_MEM_CONFIG_f8_mode, 1}},
+                        how);
+    bus_.write({Block::kGc, Reg::SH_MEM_CONFIG}, how);
     // Bits 63:48 of where flat addresses mean LDS and scratch: kfd_flat_memory.c.
     bus_.write_fields(Block::kGc, {{SH_MEM_BASES_shared_base, 1}, {SH_MEM_BASES_private_base, 2}});
   }
   select(0, 0, 0, 0);
   // In bytes of a 32-bit doorbell: dwords << 2.
-  bus_.write({Block::kGc, Reg::CP_MEC_DOORBELL_RANGE_LOWER}, 0);
-  bus_.write({Block::kGc, Reg::CP_MEC_DOORBELL_RANGE_UPPER}, (kLastDoorbell * 2) << 2);
+  const uint32_t first = xcc * kChipletDoorbells;
+  bus_.write({Block::kGc, Reg::CP_MEC_DOORBELL_RANGE_LOWER}, (first * 2) << 2);
+  bus_.write({Block::kGc, Reg::CP_MEC_DOORBELL_RANGE_UPPER},
+             ((first + generation_.last_doorbell) * 2) << 2);
   return bus_.status();
 }
 
 Status Compute::set_running(bool is_running) {
+  BM_TRY(bus_.for_each_instance(Block::kGc, [&](uint32_t) {
+    set_running_instance(is_running);
+    return bus_.status();
+  }));
+  bus_.sleep_us(is_running ? kResetUs : 50);
+  return bus_.status();
+}
+
+void Compute::set_running_instance(bool is_running) {
   using enum Field;
   const uint32_t on = is_running ? 1 : 0, off = is_running ? 0 : 1;
+  if (generation_.processor == ProcessorKind::kF32) {
+    bus_.write_fields(Block::kGc, {{CP_MEC_CNTL_mec_invalidate_icache, off},
+                                   {CP_MEC_CNTL_mec_me1_pipe0_reset, off},
+                                   {CP_MEC_CNTL_mec_me1_pipe1_reset, off},
+                                   {CP_MEC_CNTL_mec_me1_pipe2_reset, off},
+                                   {CP_MEC_CNTL_mec_me1_pipe3_reset, off},
+                                   {CP_MEC_CNTL_mec_me2_pipe0_reset, off},
+                                   {CP_MEC_CNTL_mec_me2_pipe1_reset, off},
+                                   {CP_MEC_CNTL_mec_me1_halt, off},
+                                   {CP_MEC_CNTL_mec_me2_halt, off}});
+    return;
+  }
   bus_.update(Block::kGc, {{CP_MEC_RS64_CNTL_mec_invalidate_icache, off},
                            {CP_MEC_RS64_CNTL_mec_pipe0_reset, off},
                            {CP_MEC_RS64_CNTL_mec_pipe1_reset, off},
@@ -128,15 +174,27 @@ Status Compute::set_running(bool is_running) {
                            {CP_MEC_RS64_CNTL_mec_pipe2_active, on},
                            {CP_MEC_RS64_CNTL_mec_pipe3_active, on},
                            {CP_MEC_RS64_CNTL_mec_halt, off}});
-  bus_.sleep_us(is_running ? kResetUs : 50);
-  return bus_.status();
 }
 
 Status Compute::start_queue(uint32_t queue, MqdRequest request) {
+  request.xccs = bus_.instances(Block::kGc);
+  request.stride = kPage;
+  const uint64_t first = mqds_ + queue * request.xccs * kPage;
+  const uint32_t served = request.is_aql ? request.xccs : 1;
+  // The first one last: whoever is told of packets finds the others there.
+  for (uint32_t left = served; left > 0; --left) {
+    request.xcc = left - 1;
+    const uint64_t physical = first + request.xcc * kPage;
+    request.address = gmc_.controller_address(physical);
+    BM_TRY(bus_.with_instance(Block::kGc, request.xcc,
+                              [&] { return program_queue(queue, physical, request); }));
+  }
+  return {};
+}
+
+Status Compute::program_queue(uint32_t queue, uint64_t physical, const MqdRequest& request) {
   using enum Field;
-  const uint64_t physical = mqds_ + queue * kPage;
-  request.address = gmc_.controller_address(physical);
-  const MqdWords words = encode_mqd(bus_, request);
+  const MqdWords words = encode_mqd(bus_, generation_, request);
   BM_TRY(bus_.status());
   bus_.write_memory(physical, std::as_bytes(std::span(words)));
   gmc_.flush_hdp();
@@ -165,6 +223,15 @@ Status Compute::start_queue(uint32_t queue, MqdRequest request) {
 }
 
 Status Compute::stop_queue(uint32_t queue) {
+  Status done;
+  for (uint32_t xcc = 0; xcc < bus_.instances(Block::kGc); ++xcc) {
+    Status one = bus_.with_instance(Block::kGc, xcc, [&] { return stop_instance(queue); });
+    if (done && !one) done = std::move(one);
+  }
+  return done;
+}
+
+Status Compute::stop_instance(uint32_t queue) {
   using enum Field;
   select(kComputeMe, 0, queue, 0);
   Status done;
@@ -186,18 +253,24 @@ bool Compute::stop_queues() {
 
 /// gfx12 has no reset of the processor in GRBM_SOFT_RESET that the kernel uses: its pipes' own
 /// does.
-Status Compute::reset(const Card& card, const Firmware& firmware) {
+Status Compute::reset(const Firmware& firmware) {
   using enum Field;
   static_cast<void>(stop_queues());
   BM_TRY(bus_.status());
   BM_TRY(set_running(false));
-  if (!card.is_gfx12()) {
-    bus_.write_fields(Block::kGc,
-                      {{GRBM_SOFT_RESET_soft_reset_cp, 1}, {GRBM_SOFT_RESET_soft_reset_cpc, 1}});
+  if (generation_.has_processor_reset) {
+    BM_TRY(bus_.for_each_instance(Block::kGc, [&](uint32_t) {
+      bus_.write_fields(Block::kGc,
+                        {{GRBM_SOFT_RESET_soft_reset_cp, 1}, {GRBM_SOFT_RESET_soft_reset_cpc, 1}});
+      return bus_.status();
+    }));
     bus_.sleep_us(kResetUs);
-    bus_.write({Block::kGc, Reg::GRBM_SOFT_RESET}, 0);
+    BM_TRY(bus_.for_each_instance(Block::kGc, [&](uint32_t) {
+      bus_.write({Block::kGc, Reg::GRBM_SOFT_RESET}, 0);
+      return bus_.status();
+    }));
   }
-  BM_TRY(set_start_addresses(card, firmware));
+  BM_TRY(set_start_addresses(firmware));
   return set_running(true);
 }
 

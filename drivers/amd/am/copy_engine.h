@@ -23,9 +23,10 @@ struct CopyQueueRequest {
 
 class CopyEngines {
  public:
-  explicit CopyEngines(Bus& bus) : bus_(bus) {}
+  CopyEngines(Bus& bus, const CopyForm& form) : bus_(bus), form_(&form) {}
 
-  /// Source: sdma_v6_0_gfx_resume_instance(), sdma_v7_0_gfx_resume_instance().
+  /// Source: sdma_v6_0_gfx_resume_instance(), sdma_v7_0_gfx_resume_instance(),
+  /// sdma_v4_4_2_inst_start().
   Status start(const Card& card);
   /// Doorbell of a queue, in 64-bit words.
   uint32_t doorbell(uint32_t queue) const;
@@ -37,11 +38,15 @@ class CopyEngines {
 
  private:
   uint32_t engine(uint32_t queue) const { return queue % engines_; }
-  /// Distance of a queue's registers from those of engine 0, queue 0.
+  uint32_t instance(uint32_t engine) const { return form_->engine_stride == 0 ? engine : 0; }
+  /// Distance of a queue's registers from those of its instance's first engine, first queue.
   uint32_t queue_offset(uint32_t queue) const;
+  void start_engine(uint32_t engine);
+  Status program_queue(uint32_t queue, const CopyQueueRequest& request);
   void set_halted(uint32_t engine, bool is_halted);
 
   Bus& bus_;
+  const CopyForm* form_ = nullptr;
   uint32_t engines_ = 1;
 };
 

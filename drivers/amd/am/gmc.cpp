@@ -28,9 +28,8 @@ Status Gmc::allocate_boot() {
 }
 
 Status Gmc::create_tables(const Card& card, uint32_t window) {
-  const memory::PageTableFormat& format =
-      card.is_gfx12() ? memory::gfx12_page_tables() : memory::gfx11_page_tables();
-  tables_ = BM_TRY(memory::PageTable::create(format, *this));
+  generation_ = card.generation;
+  tables_ = BM_TRY(memory::PageTable::create(generation_->tables(), *this));
   window_ = std::make_unique<memory::VaSpace>(
       BM_TRY(memory::VaSpace::create(kWindowBase + window * kWindowBytes, kWindowBytes)));
   return {};
@@ -58,6 +57,14 @@ Status Gmc::read_location() {
   const uint32_t base = bus_.read_field(Block::kMmhub, Field::MC_VM_FB_LOCATION_BASE_fb_base);
   const uint32_t top = bus_.read_field(Block::kMmhub, Field::MC_VM_FB_LOCATION_TOP_fb_top);
   BM_TRY(bus_.status());
+  // Members of a hive are reset together and have each other's memory in front of their own.
+  if (bus_.has(Reg::MC_VM_XGMI_LFB_CNTL, Block::kMmhub) &&
+      bus_.read_field(Block::kMmhub, Field::MC_VM_XGMI_LFB_CNTL_pf_max_region) != 0) {
+    BM_TRY(bus_.status());
+    return fail(Code::kUnsupported,
+                "the card is linked to others (XGMI), which are not booted without a kernel "
+                "driver; use DEV=AMD:KFD");
+  }
   base_ = uint64_t{base} << 24;
   end_ = (uint64_t{top} << 24) | 0xffffff;
   if (end_ <= base_ || (base_ < kWindowBase + kWindows * kWindowBytes && end_ >= kWindowBase))
@@ -87,6 +94,13 @@ void Gmc::flush_hdp() {
 }
 
 Status Gmc::init_hub(Block hub) {
+  BM_TRY(bus_.for_each_instance(hub, [&](uint32_t) { return init_instance(hub); }));
+  (hub == Block::kGc ? is_gc_up_ : is_mm_up_) = true;
+  flush_hdp();
+  return flush_tlb(hub);
+}
+
+Status Gmc::init_instance(Block hub) {
   using enum Field;
   bus_.write({hub, Reg::MC_VM_AGP_BASE}, 0);
   // Bottom above top: there is no AGP aperture.
@@ -106,8 +120,11 @@ Status Gmc::init_hub(Block hub) {
                     {MC_VM_MX_L1_TLB_CNTL_system_aperture_unmapped_access, 0},
                     {MC_VM_MX_L1_TLB_CNTL_eco_bits, 0},
                     {MC_VM_MX_L1_TLB_CNTL_mtype, kMtypeUncached}});
+  if (bus_.has(MC_VM_MX_L1_TLB_CNTL_atc_en, hub))
+    bus_.update(hub, {{MC_VM_MX_L1_TLB_CNTL_atc_en, 1}});
   bus_.update(hub, {{VM_L2_CNTL_enable_l2_cache, 1},
-                    {VM_L2_CNTL_enable_l2_fragment_processing, 0},
+                    {VM_L2_CNTL_enable_l2_fragment_processing,
+                     generation_->has_fragment_processing ? 1u : 0u},
                     {VM_L2_CNTL_enable_default_page_out_to_system_memory, 1},
                     {VM_L2_CNTL_l2_pde0_cache_tag_generation_mode, 0},
                     {VM_L2_CNTL_pde_fault_classification, 0},
@@ -115,15 +132,17 @@ Status Gmc::init_hub(Block hub) {
                     {VM_L2_CNTL_identity_mode_fragment_size, 0}});
   bus_.update(hub, {{VM_L2_CNTL2_invalidate_all_l1_tlbs, 1}, {VM_L2_CNTL2_invalidate_l2_cache, 1}});
   // Reset values (gc_11_0_0_default.h) with what the kernel changes.
-  bus_.write_fields(hub, {{VM_L2_CNTL3_l2_cache_4k_associativity, 1},
-                          {VM_L2_CNTL3_l2_cache_bigk_associativity, 1},
-                          {VM_L2_CNTL3_bank_select, 9},
-                          {VM_L2_CNTL3_l2_cache_bigk_fragment_size, 6}});
+  bus_.write_fields(hub,
+                    {{VM_L2_CNTL3_l2_cache_4k_associativity, 1},
+                     {VM_L2_CNTL3_l2_cache_bigk_associativity, 1},
+                     {VM_L2_CNTL3_bank_select, generation_->l2_bank_select},
+                     {VM_L2_CNTL3_l2_cache_bigk_fragment_size, generation_->l2_large_fragment}});
   bus_.write_fields(hub, {{VM_L2_CNTL4_l2_cache_4k_partition_count, 1},
                           {VM_L2_CNTL4_vmc_tap_pde_request_physical, 0},
                           {VM_L2_CNTL4_vmc_tap_pte_request_physical, 0}});
-  bus_.write_fields(hub, {{VM_L2_CNTL5_walker_priority_client_id, 0x1ff},
-                          {VM_L2_CNTL5_l2_cache_smallk_fragment_size, 0}});
+  if (bus_.has(VM_L2_CNTL5_walker_priority_client_id, hub))
+    bus_.write_fields(hub, {{VM_L2_CNTL5_walker_priority_client_id, 0x1ff},
+                            {VM_L2_CNTL5_l2_cache_smallk_fragment_size, 0}});
 
   // Walks begin at the context's start, so addresses are what they are: from 0 to the last page.
   const uint64_t last_page = (uint64_t{1} << (tables_->format().va_bits - 12)) - 1;
@@ -134,10 +153,11 @@ Status Gmc::init_hub(Block hub) {
   constexpr uint64_t kValid = 1;  // AMDGPU_PTE_VALID, amdgpu_gmc_pd_addr()
   bus_.write_pair(hub, Reg::VM_CONTEXT0_PAGE_TABLE_BASE_ADDR_LO32,
                   Reg::VM_CONTEXT0_PAGE_TABLE_BASE_ADDR_HI32, tables_->root_address() | kValid);
-  const auto depth = static_cast<uint32_t>(tables_->format().levels.size() - 1);
+  const auto depth = static_cast<uint32_t>(tables_->format().levels.size()) - 1 -
+                     (generation_->table_block_size != 0 ? 1 : 0);
   bus_.update(hub, {{VM_CONTEXT0_CNTL_enable_context, 1},
                     {VM_CONTEXT0_CNTL_page_table_depth, depth},
-                    {VM_CONTEXT0_CNTL_page_table_block_size, 0},
+                    {VM_CONTEXT0_CNTL_page_table_block_size, generation_->table_block_size},
                     {VM_CONTEXT0_CNTL_retry_permission_or_invalid_page_fault, 0},
                     {VM_CONTEXT0_CNTL_range_protection_fault_enable_interrupt, 1},
                     {VM_CONTEXT0_CNTL_range_protection_fault_enable_default, 1},
@@ -167,18 +187,19 @@ Status Gmc::init_hub(Block hub) {
   for (uint32_t engine = 0; engine < kEngines; ++engine)
     bus_.write_pair(hub, Reg::VM_INVALIDATE_ENG0_ADDR_RANGE_LO32,
                     Reg::VM_INVALIDATE_ENG0_ADDR_RANGE_HI32, 0x1fffffffffull, engine * stride);
-  (hub == Block::kGc ? is_gc_up_ : is_mm_up_) = true;
   // Who was killed in the middle of a flush still holds it; nobody else has the card.
   if (hub == Block::kMmhub) bus_.write({hub, Reg::VM_INVALIDATE_ENG17_SEM}, 0);
-  BM_TRY(bus_.status());
-  flush_hdp();
-  return flush_tlb(hub);
+  return bus_.status();
 }
 
 Status Gmc::flush_tlb(Block hub) {
+  if (!(hub == Block::kMmhub ? is_mm_up_ : is_gc_up_)) return {};
+  return bus_.for_each_instance(hub, [&](uint32_t) { return flush_instance(hub); });
+}
+
+Status Gmc::flush_instance(Block hub) {
   using enum Field;
   const bool is_mm = hub == Block::kMmhub;
-  if (!(is_mm ? is_mm_up_ : is_gc_up_)) return {};
   // Only this hub can be put to sleep between request and answer.
   if (is_mm)
     BM_TRY(bus_.wait_for({hub, Reg::VM_INVALIDATE_ENG17_SEM}, 1, 1, kFlushTimeoutUs,
@@ -195,6 +216,8 @@ Status Gmc::flush_tlb(Block hub) {
                                     kFlushTimeoutUs, "invalidating the TLB");
   if (is_mm) {
     bus_.write({hub, Reg::VM_INVALIDATE_ENG17_SEM}, 0);
+  }
+  if (is_mm && generation_->has_private_caches) {
     bus_.update(hub, {{VM_L2_BANK_SELECT_RESERVED_CID2_reserved_cache_private_invalidation, 1}});
     // Reading it back is how the kernel knows that it is over.
     static_cast<void>(bus_.read({hub, Reg::VM_L2_BANK_SELECT_RESERVED_CID2}));
@@ -244,7 +267,7 @@ static Reg status_register(const Bus& bus, Block hub) {
              : Reg::VM_L2_PROTECTION_FAULT_STATUS;
 }
 
-HubFault read_hub_fault(Bus& bus, Block hub) {
+static HubFault read_instance_fault(Bus& bus, Block hub) {
   using enum Field;
   HubFault fault;
   const bool is_split = status_register(bus, hub) == Reg::VM_L2_PROTECTION_FAULT_STATUS_LO32;
@@ -270,8 +293,18 @@ HubFault read_hub_fault(Bus& bus, Block hub) {
   return fault;
 }
 
+HubFault read_hub_fault(Bus& bus, Block hub) {
+  HubFault fault;
+  for (uint32_t i = 0; i < bus.instances(hub) && fault.status == 0; ++i)
+    fault = bus.with_instance(hub, i, [&] { return read_instance_fault(bus, hub); });
+  return fault;
+}
+
 void Gmc::clear_fault(Block hub) {
-  bus_.update(hub, {{Field::VM_L2_PROTECTION_FAULT_CNTL_clear_protection_fault_status_addr, 1}});
+  static_cast<void>(bus_.for_each_instance(hub, [&](uint32_t) {
+    bus_.update(hub, {{Field::VM_L2_PROTECTION_FAULT_CNTL_clear_protection_fault_status_addr, 1}});
+    return Status{};
+  }));
 }
 
 }  // namespace bm::amd::am

@@ -27,7 +27,8 @@ struct HubFault {
   bool is_write = false, is_mapping_error = false;
 };
 
-/// What a hub's registers hold of the first fault since they were cleared.
+/// What a hub's registers hold of the first fault since they were cleared; of several instances the
+/// first that has one.
 HubFault read_hub_fault(Bus& bus, Block hub);
 
 /// Thread: callers serialise.
@@ -89,10 +90,13 @@ class Gmc final : public memory::TableMemory {
   Status write(uint64_t address, std::span<const uint64_t> words) override;
 
  private:
+  Status init_instance(Block hub);
   Status flush_tlb(Block hub);
+  Status flush_instance(Block hub);
 
   Bus& bus_;
   VideoMemory& memory_;
+  const Generation* generation_ = nullptr;
   std::map<uint64_t, uint64_t> places_;  ///< outlives the tree, which gives its tables back
   std::unique_ptr<memory::PageTable> tables_;
   std::unique_ptr<memory::VaSpace> window_;

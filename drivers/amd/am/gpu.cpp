@@ -138,7 +138,7 @@ Status AmGpu::map_bars() {
 }
 
 Status AmGpu::read_discovery() {
-  card_ = BM_TRY(discover(bus_));
+  card_ = BM_TRY(discover(bus_, options_.experimental));
   const auto& gc = card_.id.gc;
   bus_.stages.note(fmt::format("{}, GC {}.{}.{}, {} MiB, {} blocks", card_.chip->name, gc.major,
                                gc.minor, gc.revision, card_.video_bytes >> 20,
@@ -163,7 +163,7 @@ Status AmGpu::start_dma() {
 }
 
 Status AmGpu::start_bus() {
-  BM_TRY(start_bus_block(bus_));
+  BM_TRY(start_bus_block(bus_, card_));
   return gmc_->init_hdp();
 }
 
@@ -187,6 +187,10 @@ Status AmGpu::start_smu() {
   return {};
 }
 Status AmGpu::wait_rlc() {
+  if (card_.generation->processor == ProcessorKind::kF32) {
+    bus_.stages.note("the PSP has loaded every processor itself");
+    return {};
+  }
   const Status done = compute_->wait_autoload();
   if (done || done.error().code != Code::kTimeout) return done;
   // Only the flag may be missing: a packet will tell, once there are queues.
@@ -233,11 +237,12 @@ Status AmGpu::prove_compute() {
 Status AmGpu::start_gfxhub() { return gmc_->init_hub(Block::kGc); }
 
 Status AmGpu::start_compute() {
-  if (was_warm_) return compute_->reset(card_, firmware_);
-  BM_TRY(compute_->set_start_addresses(card_, firmware_));
+  if (was_warm_) return compute_->reset(firmware_);
+  BM_TRY(compute_->set_start_addresses(firmware_));
   open_compute_doorbells(bus_);
-  BM_TRY(compute_->configure(card_));
-  return compute_->set_running(true);
+  BM_TRY(compute_->configure());
+  BM_TRY(compute_->set_running(true));
+  return card_.xccs > 1 ? psp_->set_partitions(1) : Status{};
 }
 
 Status AmGpu::start_copies() {
@@ -309,13 +314,14 @@ Status AmGpu::restart_bridge_copies() {
 
 /// The order here is the layout.
 Status AmGpu::lay_out() {
-  memory_ = BM_TRY(VideoMemory::create(card_.video_bytes, bus_.visible_bytes()));
+  memory_ = BM_TRY(
+      VideoMemory::create(card_.video_bytes, bus_.visible_bytes(), card_.generation->top_bytes));
   gmc_.emplace(bus_, *memory_);
   psp_.emplace(bus_, *gmc_, *memory_);
-  smu_.emplace(bus_, *gmc_, *memory_);
+  smu_.emplace(bus_, *gmc_, *memory_, card_.generation->smu);
   interrupts_.emplace(bus_, *gmc_, *memory_);
-  compute_.emplace(bus_, *gmc_, *memory_);
-  copies_.emplace(bus_);
+  compute_.emplace(bus_, *gmc_, *memory_, *card_.generation);
+  copies_.emplace(bus_, card_.generation->copies);
   BM_TRY(gmc_->allocate_boot());
   BM_TRY(interrupts_->allocate_boot());
   BM_TRY(psp_->allocate_boot());
@@ -411,9 +417,10 @@ void AmGpu::read_facts() {
                                                  smu >> 8 & 0xff, smu & 0xff);
   facts_.gpu_id = uint32_t{identity.address.domain} << 16 | uint32_t{identity.address.bus} << 8 |
                   uint32_t{identity.address.device} << 3 | identity.address.function;
+  facts_.xccs = card_.xccs;
   facts_.engines_per_xcc = card_.engines();
   facts_.cus_per_xcc = card_.compute_units();
-  facts_.simds_per_cu = 2;
+  facts_.simds_per_cu = card_.chip->simds_per_cu;
   facts_.waves_per_simd = card_.chip->waves_per_simd;
   if (card_.discovery.gc && card_.discovery.gc->gc_max_scratch_slots_per_cu != 0)
     facts_.scratch_slots_per_cu = card_.discovery.gc->gc_max_scratch_slots_per_cu;
@@ -472,7 +479,7 @@ std::optional<GpuFault> AmGpu::look() {
                     .is_memory_lost = true,
                     .log = fine.error().message};
   for (const Interrupt& interrupt : interrupts_->drain()) {
-    const InterruptMeaning meaning = explain_interrupt(interrupt);
+    const InterruptMeaning meaning = explain_interrupt(interrupt, card_.generation->interrupts);
     switch (meaning.kind) {
       case InterruptKind::kDone:
       case InterruptKind::kWave: break;
@@ -523,7 +530,7 @@ Autopsy AmGpu::autopsy(uint64_t limit_us) {
 PageWalk AmGpu::walk(uint64_t va) {
   const std::lock_guard lock(mutex_);
   Bus bus = bus_.anew();
-  return walk_pages(bus, Block::kGc, va, card_.is_gfx12());
+  return walk_pages(bus, Block::kGc, va, *card_.generation);
 }
 
 std::string AmGpu::recent_errors() {
@@ -553,7 +560,7 @@ Status AmGpu::stop_all_queues() {
 
 /// Verified by queues that let go of what they had.
 Status AmGpu::reset_compute() {
-  BM_TRY(compute_->reset(card_, firmware_));
+  BM_TRY(compute_->reset(firmware_));
   for (uint32_t queue = 0; queue < kComputeQueues; ++queue) BM_TRY(compute_->stop_queue(queue));
   return {};
 }

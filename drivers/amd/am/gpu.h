@@ -40,6 +40,8 @@ struct Options {
   Clock* clock = nullptr;           ///< nullptr: the machine's
   bool always_reset = false;        ///< no warm boot
   StageWatcher* watcher = nullptr;  ///< of stages; outlives the GPU
+  /// Chips that are booted by way of trial, separated by commas: discover().
+  std::string experimental{};
   /// Of the package, from the end of the boot until the card is left in order; 0: as it is.
   uint32_t power_limit_w = 0;
   /// Bus addresses that this generation sends: dma_set_mask_and_coherent() in gmc_v11_0.c and

@@ -1,5 +1,7 @@
 #include "drivers/amd/am/interrupts.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "runtime/base/bits.h"
@@ -47,18 +49,42 @@ constexpr Source kSources[] = {
     {239, InterruptKind::kWave, "SQ_INTERRUPT_ID"},
 };
 
+// soc15_ih_clientid.h. The copy engines of a die are SDMA0 to SDMA3, whose numbers are no row.
+constexpr uint8_t kClientUtcl2 = 0x1b, kFirstEngine = 0xa, kLastEngine = 0xd;
+constexpr uint8_t kClientsSdma[] = {0x08, 0x09, 0x01, 0x04};
+// SDMA0_4_0__SRCID__*.
+constexpr Source kSdmaSources[] = {
+    {217, InterruptKind::kDone, "SDMA_ATOMIC_RTN_DONE"},
+    {218, InterruptKind::kError, "SDMA_ATOMIC_TIMEOUT"},
+    {220, InterruptKind::kError, "SDMA_ECC"},
+    {221, InterruptKind::kError, "SDMA_PAGE_FAULT"},
+    {222, InterruptKind::kError, "SDMA_PAGE_NULL"},
+    {224, InterruptKind::kDone, "SDMA_TRAP"},
+    {228, InterruptKind::kError, "SDMA_SRAM_ECC"},
+    {242, InterruptKind::kError, "SDMA_VM_HOLE"},
+    {243, InterruptKind::kDone, "SDMA_CTXEMPTY"},
+    {244, InterruptKind::kError, "SDMA_DOORBELL_INVALID"},
+    {246, InterruptKind::kError, "SDMA_POLL_TIMEOUT"},
+};
+
 uint32_t bits(uint32_t word, uint32_t low, uint32_t count) {
   return (word >> low) & ((1u << count) - 1);
 }
 
-InterruptMeaning explain_wave(const Interrupt& interrupt) {
+InterruptMeaning explain_wave(const Interrupt& interrupt, InterruptForm form) {
   constexpr const char* kErrors[] = {"memory error that cannot be corrected (EDC_FUE)",
                                      "illegal instruction", "memory violation",
                                      "fatal memory error (EDC_FED)"};
   // SQ_INTERRUPT_WORD0/1: encoding in bits 7:6 of the second, error type in 24:21 of the first.
-  const uint32_t encoding = bits(interrupt.data[1], 6, 2);
+  // soc15: encoding in 27:26 of the first; the error in 23:20 of a word made of both
+  // (KFD_CONTEXT_ID_GET_SQ_INT_DATA).
+  const bool is_soc21 = form == InterruptForm::kSoc21;
+  const uint32_t encoding =
+      is_soc21 ? bits(interrupt.data[1], 6, 2) : bits(interrupt.data[0], 26, 2);
   if (encoding != 2) return {.kind = InterruptKind::kWave, .text = "SQ_INTERRUPT_ID"};
-  const uint32_t error = bits(interrupt.data[0], 21, 4);
+  const uint32_t joined = (interrupt.data[0] & 0xfff) | (interrupt.data[0] >> 16 & 0xf000) |
+                          (interrupt.data[1] << 16 & 0xff0000);
+  const uint32_t error = is_soc21 ? bits(interrupt.data[0], 21, 4) : bits(joined, 20, 4);
   return {.kind = InterruptKind::kError,
           .text = error < std::size(kErrors) ? std::string("a wave's ") + kErrors[error]
                                              : fmt::format("a wave's error of type {}", error)};
@@ -80,9 +106,11 @@ Interrupt decode_interrupt(const InterruptWords& words) {
   return result;
 }
 
-InterruptMeaning explain_interrupt(const Interrupt& interrupt) {
+InterruptMeaning explain_interrupt(const Interrupt& interrupt, InterruptForm form) {
+  const bool is_soc21 = form == InterruptForm::kSoc21;
+  const uint8_t graphics_hub = is_soc21 ? kClientGfx : kClientUtcl2;
   const bool is_hub =
-      interrupt.source == 0 && (interrupt.client == kClientVmc || interrupt.client == kClientGfx);
+      interrupt.source == 0 && (interrupt.client == kClientVmc || interrupt.client == graphics_hub);
   if (is_hub) {
     // src_data[0] is bits 43:12 of the address, src_data[1] has 47:44 and what was tried:
     // gmc_v11_0_process_interrupt(), AMDGPU_GMC9_FAULT_SOURCE_DATA_WRITE.
@@ -92,11 +120,17 @@ InterruptMeaning explain_interrupt(const Interrupt& interrupt) {
             .address = uint64_t{interrupt.data[0]} << 12 | uint64_t{interrupt.data[1] & 0xf} << 44,
             .is_write = (interrupt.data[1] & kWrite) != 0};
   }
-  if (interrupt.client == kClientGfx || interrupt.client == kClientGrbmCp)
+  const bool is_engine = is_soc21
+                             ? interrupt.client == kClientGfx
+                             : interrupt.client >= kFirstEngine && interrupt.client <= kLastEngine;
+  if (!is_soc21 && std::ranges::find(kClientsSdma, interrupt.client) != std::end(kClientsSdma))
+    for (const Source& row : kSdmaSources)
+      if (row.source == interrupt.source) return {.kind = row.kind, .text = row.text};
+  if (is_engine || interrupt.client == kClientGrbmCp)
     for (const Source& row : kSources)
       if (row.source == interrupt.source)
         return row.kind == InterruptKind::kWave
-                   ? explain_wave(interrupt)
+                   ? explain_wave(interrupt, form)
                    : InterruptMeaning{.kind = row.kind, .text = row.text};
   return {.kind = InterruptKind::kOther,
           .text = fmt::format("client {} source {}", interrupt.client, interrupt.source)};
@@ -147,9 +181,11 @@ Status InterruptRings::start(bool has_msi) {
   bus_.write({Block::kOsssys, Reg::IH_RB_RPTR_RING1}, 0);
   bus_.write_fields(Block::kOsssys, {{IH_DOORBELL_RPTR_RING1_enable, 0}});
 
-  bus_.update(Block::kOsssys, {{IH_STORM_CLIENT_LIST_CNTL_client18_is_storm_client, 1}});
-  bus_.update(Block::kOsssys, {{IH_INT_FLOOD_CNTL_flood_cntl_enable, 1}});
-  bus_.update(Block::kOsssys, {{IH_MSI_STORM_CTRL_delay, 3}});
+  if (bus_.has(Reg::IH_MSI_STORM_CTRL, Block::kOsssys)) {
+    bus_.update(Block::kOsssys, {{IH_STORM_CLIENT_LIST_CNTL_client18_is_storm_client, 1}});
+    bus_.update(Block::kOsssys, {{IH_INT_FLOOD_CNTL_flood_cntl_enable, 1}});
+    bus_.update(Block::kOsssys, {{IH_MSI_STORM_CTRL_delay, 3}});
+  }
 
   // The overflow flag is cleared by an edge: ih_v6_0_toggle_ring_interrupts().
   for (const uint32_t clear : {0u, 1u})

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "drivers/amd/am/bus.h"
+#include "drivers/amd/am/generation.h"
 #include "drivers/amd/am/gmc.h"
 #include "drivers/amd/am/video_memory.h"
 #include "runtime/base/result.h"
@@ -41,8 +42,9 @@ struct InterruptMeaning {
   bool is_write = false;  ///< kMemoryFault
 };
 /// Clients: soc21_ih_clientid.h; sources: ivsrcid/gfx/irqsrcs_gfx_11_0_0.h and _12_0_0.h; SQ words:
-/// kfd_int_process_v11.c.
-InterruptMeaning explain_interrupt(const Interrupt& interrupt);
+/// kfd_int_process_v11.c. Before: soc15_ih_clientid.h, irqsrcs_gfx_9_0.h, irqsrcs_sdma0_4_0.h,
+/// kfd_int_process_v9.c.
+InterruptMeaning explain_interrupt(const Interrupt& interrupt, InterruptForm form);
 
 class InterruptRings {
  public:
@@ -50,7 +52,7 @@ class InterruptRings {
 
   Status allocate_boot();
   /// `has_msi`: the card rearms its interrupt when the read pointer moves.
-  /// Source: ih_v6_0_irq_init(), ih_v7_0_irq_init().
+  /// Source: ih_v6_0_irq_init(), ih_v7_0_irq_init(), vega20_ih_irq_init().
   Status start(bool has_msi);
   Status stop();
   /// Entries since the last call, oldest first; the read pointer follows, in bytes.

@@ -263,7 +263,7 @@ Status AmQueue::make(const QueueRequest& request) {
   const std::lock_guard lock(gpu_.mutex_);
   BM_TRY(is_copy ? take_slot(&gpu_.copies_taken_, gpu_.copy_queues(), request.sdma_engine)
                  : take_slot(&gpu_.compute_taken_, kComputeQueues, 0));
-  const uint64_t bell = is_copy ? gpu_.copies_->doorbell(slot_) : kComputeDoorbell + slot_;
+  const uint64_t bell = is_copy ? gpu_.copies_->doorbell(slot_) : gpu_.compute_->doorbell(slot_);
   doorbell = BM_TRY(Doorbell<uint64_t>::at(gpu_.bus_.doorbells(), bell * 8));
   return start();
 }
@@ -308,7 +308,7 @@ Status AmQueue::start_compute() {
                                             .write_pointer = page_->va + aql::kWriteIndexOffset,
                                             .eop = eop_->va,
                                             .eop_bytes = kPage,
-                                            .doorbell_dword = (kComputeDoorbell + slot_) * 2,
+                                            .doorbell_dword = gpu_.compute_->doorbell(slot_) * 2,
                                             .priority = request_.priority,
                                             .is_aql = request_.type == QueueType::kAql});
 }

@@ -6,7 +6,7 @@
 
 namespace bm::amd::am {
 
-MqdWords encode_mqd(Bus& bus, const MqdRequest& request) {
+MqdWords encode_mqd(Bus& bus, const Generation& generation, const MqdRequest& request) {
   using enum Field;
   // As init_mqd() writes it on every generation.
   constexpr uint32_t kHeaderWord = 0xc0310800;
@@ -22,12 +22,13 @@ MqdWords encode_mqd(Bus& bus, const MqdRequest& request) {
   for (const size_t at :
        {mqd::kThreadMask0, mqd::kThreadMask1, mqd::kThreadMask2, mqd::kThreadMask3})
     words[at] = UINT32_MAX;
-  for (size_t at = mqd::kThreadMask4; at <= mqd::kThreadMask7; ++at) words[at] = UINT32_MAX;
-  words[mqd::kMiscReserved] = 7;
+  if (generation.processor == ProcessorKind::kRs64)
+    for (size_t at = mqd::kThreadMask4; at <= mqd::kThreadMask7; ++at) words[at] = UINT32_MAX;
+  words[mqd::kMiscReserved] = generation.misc_reserved;
   pair(mqd::kBaseLow, request.address);
-  words[mqd::kPersistentState] = bus.encode(
-      Block::kGc,
-      {{CP_HQD_PERSISTENT_STATE_preload_req, 1}, {CP_HQD_PERSISTENT_STATE_preload_size, 0x55}});
+  words[mqd::kPersistentState] =
+      bus.encode(Block::kGc, {{CP_HQD_PERSISTENT_STATE_preload_req, 1},
+                              {CP_HQD_PERSISTENT_STATE_preload_size, generation.preload_bytes}});
   // CP_HQD_PIPE_PRIORITY has three levels: pipe_priority_map of kfd_mqd_manager.c.
   words[mqd::kPipePriority] = request.priority < 7 ? 0 : request.priority < 11 ? 1 : 2;
   words[mqd::kQueuePriority] = request.priority;
@@ -46,9 +47,11 @@ MqdWords encode_mqd(Bus& bus, const MqdRequest& request) {
       bus.encode(Block::kGc, {{CP_HQD_PQ_CONTROL_queue_size, log(request.ring_bytes)},
                               {CP_HQD_PQ_CONTROL_rptr_block_size, 5},
                               {CP_HQD_PQ_CONTROL_unord_dispatch, 1}});
+  // Of several chiplets one tells how far the ring is read.
+  const bool is_master = request.xccs > 1 && request.xcc == 0;
   if (request.is_aql) {
     control = bus.encode(Block::kGc,
-                         {{CP_HQD_PQ_CONTROL_no_update_rptr, 1},
+                         {{CP_HQD_PQ_CONTROL_no_update_rptr, is_master ? 0u : 1u},
                           {CP_HQD_PQ_CONTROL_slot_based_wptr, 2},
                           {CP_HQD_PQ_CONTROL_queue_full_en, 1}},
                          control);
@@ -63,6 +66,11 @@ MqdWords encode_mqd(Bus& bus, const MqdRequest& request) {
   words[mqd::kEopControl] =
       bus.encode(Block::kGc, {{CP_HQD_EOP_CONTROL_eop_size, log(request.eop_bytes)}});
   words[mqd::kAql] = request.is_aql ? 1 : 0;
+  if (request.xccs > 1) words[mqd::kStride] = request.stride;
+  if (request.xccs > 1 && request.is_aql) {
+    words[mqd::kLogicalXcc] = request.xcc;
+    words[mqd::kChunkSize] = 1;
+  }
   return words;
 }
 

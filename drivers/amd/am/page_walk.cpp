@@ -13,8 +13,6 @@ namespace {
 constexpr uint64_t kValid = 1, kSystem = 2, kExecutable = 1 << 4, kReadable = 1 << 5,
                    kWriteable = 1 << 6;
 constexpr uint64_t kAddress = 0x0000'ffff'ffff'f000;
-constexpr uint64_t kIsLeafGfx11 = uint64_t{1} << 54, kIsLeafGfx12 = uint64_t{1} << 63;
-constexpr uint32_t kDepth = 3;  // directories above the last table
 
 uint64_t read_pair(Bus& bus, Block hub, Reg low, Reg high) {
   return uint64_t{bus.read({hub, high})} << 32 | bus.read({hub, low});
@@ -40,7 +38,7 @@ std::string PageWalk::text() const {
                      is_writable ? ", write" : ", read-only", is_executable ? ", execute" : "");
 }
 
-PageWalk walk_pages(Bus& bus, Block hub, uint64_t va, bool is_gfx12) {
+PageWalk walk_pages(Bus& bus, Block hub, uint64_t va, const Generation& generation) {
   using enum Field;
   PageWalk walk{.va = va};
   const auto stop = [&](std::string why) {
@@ -60,11 +58,13 @@ PageWalk walk_pages(Bus& bus, Block hub, uint64_t va, bool is_gfx12) {
   if ((base & kValid) == 0)
     return stop(fmt::format("the page table base {:#x} has no valid bit", base));
   walk.is_root_wrong = false;
-  if (depth != kDepth || bus.get(hub, VM_CONTEXT0_CNTL_page_table_block_size, control) != 0)
+  const uint32_t block_size = bus.get(hub, VM_CONTEXT0_CNTL_page_table_block_size, control);
+  const memory::PageTableFormat& format = generation.tables();
+  if (depth + 1 + (generation.table_block_size != 0 ? 1 : 0) != format.levels.size() ||
+      block_size != generation.table_block_size)
     return stop(fmt::format("context 0 has tables of another shape (depth {}): not walked", depth));
   if (va >> 12 < first || va >> 12 > last)
     return stop(fmt::format("outside context 0's range {:#x} to {:#x}", first << 12, last << 12));
-  const auto& format = is_gfx12 ? memory::gfx12_page_tables() : memory::gfx11_page_tables();
   const uint64_t offset = va - (first << 12);
   uint64_t table = base;
   for (size_t level = 0; level < format.levels.size(); ++level) {
@@ -77,8 +77,7 @@ PageWalk walk_pages(Bus& bus, Block hub, uint64_t va, bool is_gfx12) {
     if (!bus.status()) return stop("the card's memory cannot be read");
     walk.steps.push_back(step);
     if ((step.entry & kValid) == 0) return stop("not mapped");
-    const bool is_leaf = level + 1 == format.levels.size() ||
-                         (step.entry & (is_gfx12 ? kIsLeafGfx12 : kIsLeafGfx11)) != 0;
+    const bool is_leaf = generation.is_leaf(static_cast<uint32_t>(level), step.entry);
     table = step.entry;
     if (!is_leaf) continue;
     walk.is_mapped = true;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "drivers/amd/am/bus.h"
+#include "drivers/amd/am/generation.h"
 #include "drivers/memory/page_step.h"
 
 namespace bm::amd::am {
@@ -29,6 +30,6 @@ struct PageWalk {
 uint64_t read_table_base(Bus& bus, Block hub);
 /// Sources: gfxhub_v3_0.c, gmc_v11_0_get_vm_pde(), amdgpu_vm_pt.c. Four levels of 9 bits, as our
 /// own boot sets context 0 up; another depth is a problem of the walk's, named.
-PageWalk walk_pages(Bus& bus, Block hub, uint64_t va, bool is_gfx12);
+PageWalk walk_pages(Bus& bus, Block hub, uint64_t va, const Generation& generation);
 
 }  // namespace bm::amd::am

@@ -15,7 +15,8 @@ using firmware::amd::PartId;
 constexpr uint64_t kMebibyte = 1 << 20, kPage = 4096;
 constexpr uint32_t kRingBytes = 0x10000;
 // enum psp_gfx_cmd_id.
-constexpr uint32_t kSetupTmr = 5, kLoadIpFirmware = 6, kLoadToc = 0x20, kAutoloadRlc = 0x21;
+constexpr uint32_t kSetupTmr = 5, kLoadIpFirmware = 6, kLoadToc = 0x20, kAutoloadRlc = 0x21,
+                   kSpatialPartition = 0x27;
 // C2PMSG_64: enum psp_gfx_crtl_cmd_id and enum psp_ring_type (kernel mode) << 16.
 constexpr uint32_t kDestroyRings = 0x30000, kRingKernelMode = 2u << 16;
 constexpr uint32_t kReady = 0x80000000u, kReadyWithoutError = 0x8000ffffu;
@@ -102,6 +103,12 @@ PspCommand encode_setup_tmr(uint64_t address, uint64_t physical, uint32_t bytes)
 
 PspCommand encode_autoload() { return command(kAutoloadRlc); }
 
+PspCommand encode_partitions(uint32_t count) {
+  PspCommand words = command(kSpatialPartition);
+  words[kArguments] = count;
+  return words;
+}
+
 PspReply decode_psp_reply(std::span<const std::byte, kPspCommandBytes> bytes) {
   constexpr size_t kTmrSize = 16;
   PspReply reply;
@@ -156,11 +163,20 @@ Status Psp::send_component(uint32_t bootloader_command, std::string_view name,
   return {};
 }
 
+Result<bool> Psp::wants_aux(const firmware::amd::Ucode& sos) {
+  constexpr uint64_t kPmfwVersion = 0x3b10090 / 4;  // regMP1_PUB_SCRATCH0, psp_v13_0.c
+  if (sos.find(PartId::kSos, true) == nullptr) return false;
+  const uint32_t version = bus_.read_dword(kPmfwVersion);
+  BM_TRY(bus_.status());
+  return firmware::amd::needs_aux_sos(version);
+}
+
 Status Psp::load_system(const Firmware& firmware) {
   const firmware::amd::Ucode* sos = firmware.find(Kind::kSos);
   if (sos == nullptr) return fail(Code::kUnsupported, "the card's set of files has no SOS file");
+  const bool is_aux = BM_TRY(wants_aux(*sos));
   for (const Component& row : kComponents) {
-    const auto* part = sos->find(row.part);
+    const auto* part = sos->find(row.part, is_aux);
     if (part == nullptr || part->bytes.empty()) continue;
     BM_TRY(send_component(row.command, row.name, part->bytes));
     has_taken_any_ = true;
@@ -243,10 +259,12 @@ Status Psp::load(const LoadItem& item) {
   return {};
 }
 
-/// MP0 14.0.2 and 14.0.3 set their TMR up before we come (psp_early_init: boot_time_tmr with
-/// autoload_supported); the table of contents is loaded all the same.
 Status Psp::setup_protected_memory(const Card& card, const Firmware& firmware) {
-  const bool is_boot_time = card.id.mp0.major == 14;
+  if (card.generation->protected_memory == ProtectedMemory::kAtBootWanted) {
+    BM_TRY(submit(encode_setup_tmr(0, 0, 0), "SETUP_TMR (the boot loader's)"));
+    return {};
+  }
+  const bool is_boot_time = card.generation->protected_memory == ProtectedMemory::kAtBoot;
   uint32_t bytes = 0;
   const firmware::amd::Ucode* sos = firmware.find(Kind::kSos);
   const auto* toc = sos == nullptr ? nullptr : sos->find(PartId::kToc);
@@ -257,7 +275,7 @@ Status Psp::setup_protected_memory(const Card& card, const Firmware& firmware) {
                                          "LOAD_TOC"));
     bytes = reply.tmr_bytes;
   }
-  const LoadItem smu = BM_TRY(smu_item(firmware));
+  const LoadItem smu = BM_TRY(smu_item(card, firmware));
   BM_TRY(load(smu));
   if (is_boot_time) return {};
   if (bytes == 0)
@@ -269,9 +287,17 @@ Status Psp::setup_protected_memory(const Card& card, const Firmware& firmware) {
 }
 
 Status Psp::load_firmware(const Card& card, const Firmware& firmware) {
-  const std::vector<LoadItem> items = BM_TRY(load_items(card, firmware));
+  const firmware::amd::Ucode* sos = firmware.find(Kind::kSos);
+  const bool is_aux = sos != nullptr && BM_TRY(wants_aux(*sos));
+  const std::vector<LoadItem> items = BM_TRY(load_items(card, firmware, is_aux));
   for (const LoadItem& item : items) BM_TRY(load(item));
-  BM_TRY(submit(encode_autoload(), "AUTOLOAD_RLC"));
+  if (card.generation->processor == ProcessorKind::kRs64)
+    BM_TRY(submit(encode_autoload(), "AUTOLOAD_RLC"));
+  return {};
+}
+
+Status Psp::set_partitions(uint32_t count) {
+  BM_TRY(submit(encode_partitions(count), fmt::format("SPATIAL_PART {}", count)));
   return {};
 }
 

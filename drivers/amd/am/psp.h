@@ -28,6 +28,7 @@ PspCommand encode_load_firmware(uint64_t address, uint32_t bytes, uint32_t type)
 /// `physical`: the same place without the memory controller's base.
 PspCommand encode_setup_tmr(uint64_t address, uint64_t physical, uint32_t bytes);
 PspCommand encode_autoload();
+PspCommand encode_partitions(uint32_t count);
 
 struct PspReply {
   uint32_t status = 0, tmr_bytes = 0;
@@ -53,8 +54,14 @@ class Psp {
   /// Table of contents, SMU, protected memory, all other firmware, then the start of the RLC.
   Status setup_protected_memory(const Card& card, const Firmware& firmware);
   Status load_firmware(const Card& card, const Firmware& firmware);
+  /// How many partitions the chiplets make: 1, all work on one queue (SPX). Only where a ring is.
+  /// Source: psp_spatial_partition(), gfx_v9_4_3_switch_compute_partition().
+  Status set_partitions(uint32_t count);
 
  private:
+  /// Whether the SOS file's second set is the card's: older power management firmware wants it.
+  /// Source: psp_v13_0_is_aux_sos_load_required().
+  Result<bool> wants_aux(const firmware::amd::Ucode& sos);
   Status send_component(uint32_t command, std::string_view name, std::span<const std::byte> bytes);
   Status put_message(std::string_view name, std::span<const std::byte> bytes);
   Result<PspReply> submit(const PspCommand& command, std::string_view what);

@@ -40,6 +40,12 @@ Result<Sensors> AmGpu::sensors_of_idle_card(std::unique_ptr<PciFunction> functio
 }
 
 Status AmGpu::set_power_limit() {
+  // The numbers of these messages are other messages of other interfaces.
+  if (!card_.generation->smu.has_metrics_table)
+    return fail(Code::kUnsupported,
+                "a power limit of {} W: {} takes none from here; leave BM_AMD_POWER_LIMIT and "
+                "--power-limit at 0",
+                options_.power_limit_w, card_.chip->name);
   own_power_limit_w_ = BM_TRY(smu_->power_limit());
   const Status done = smu_->set_power_limit(options_.power_limit_w, *own_power_limit_w_);
   // Nothing was sent.

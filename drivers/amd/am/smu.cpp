@@ -42,10 +42,14 @@ Status Smu::allocate_boot() {
 }
 
 /// Source: smu_cmn_send_smc_msg_with_param(), __smu_cmn_poll_stat(), __smu_cmn_reg2errno().
-Result<uint32_t> Smu::send(SmuMessage message, uint32_t argument, uint64_t timeout_us) {
+void Smu::post(uint32_t message, uint32_t argument) {
   bus_.write(mailbox(Reg::SMN_C2PMSG_90), 0);
   bus_.write(mailbox(Reg::SMN_C2PMSG_82), argument);
-  bus_.write(mailbox(Reg::SMN_C2PMSG_66), static_cast<uint32_t>(message));
+  bus_.write(mailbox(Reg::SMN_C2PMSG_66), message);
+}
+
+Result<uint32_t> Smu::send(uint32_t message, uint32_t argument, uint64_t timeout_us) {
+  post(message, argument);
   const uint64_t begun = bus_.clock().now_us();
   uint32_t answer = 0;
   for (uint32_t turn = 0; answer == 0; ++turn) {
@@ -54,13 +58,13 @@ Result<uint32_t> Smu::send(SmuMessage message, uint32_t argument, uint64_t timeo
     if (answer != 0) break;
     const uint64_t waited = bus_.clock().now_us() - begun;
     if (waited > timeout_us)
-      return fail(Code::kTimeout, "SMU message {:#x} (argument {:#x}): no answer in {} ms",
-                  static_cast<uint32_t>(message), argument, waited / 1000);
+      return fail(Code::kTimeout, "SMU message {:#x} (argument {:#x}): no answer in {} ms", message,
+                  argument, waited / 1000);
     if (turn > 16) bus_.sleep_us(std::clamp<uint64_t>(waited / 8, 10, 1000));
   }
   if (answer != kOk)
-    return fail(Code::kIo, "SMU message {:#x} (argument {:#x}): {} ({:#x})",
-                static_cast<uint32_t>(message), argument, smu_answer(answer), answer);
+    return fail(Code::kIo, "SMU message {:#x} (argument {:#x}): {} ({:#x})", message, argument,
+                smu_answer(answer), answer);
   return bus_.read(mailbox(Reg::SMN_C2PMSG_82));
 }
 
@@ -69,9 +73,9 @@ bool Smu::is_alive() { return send(SmuMessage::kGetVersion, 0, kAliveTimeoutUs).
 Status Smu::start() {
   version_ = BM_TRY(send(SmuMessage::kGetVersion, 0, kMessageTimeoutUs));
   const uint64_t table = gmc_.controller_address(table_);
-  BM_TRY(send(SmuMessage::kSetTableHigh, hi32(table), kMessageTimeoutUs));
-  BM_TRY(send(SmuMessage::kSetTableLow, lo32(table), kMessageTimeoutUs));
-  BM_TRY(send(SmuMessage::kEnableAllFeatures, 0, kMessageTimeoutUs));
+  BM_TRY(send(messages_.table_high, hi32(table), kMessageTimeoutUs));
+  BM_TRY(send(messages_.table_low, lo32(table), kMessageTimeoutUs));
+  BM_TRY(send(messages_.enable_all, 0, kMessageTimeoutUs));
   return {};
 }
 
@@ -113,14 +117,29 @@ Status Smu::set_power_limit(uint32_t watts, uint32_t most) {
 
 /// No answer comes: the card is gone for a while.
 Status Smu::reset_card() {
+  constexpr uint32_t kMode1 = 1;  // SMU_RESET_MODE_1
+  if (messages_.driver_reset != 0) {
+    post(messages_.driver_reset, kMode1);
+    return bus_.status();
+  }
   bus_.write(mailbox(Reg::SMN_C2PMSG_54), 0);
   bus_.write(mailbox(Reg::SMN_C2PMSG_53), 0);
   bus_.write(mailbox(Reg::SMN_C2PMSG_75), kDebugMode1Reset);
   return bus_.status();
 }
 
-Status start_bus_block(Bus& bus) {
+Status start_bus_block(Bus& bus, const Card& card) {
   using enum Field;
+  if (bus.has(Reg::XCC_DOORBELL_FENCE, Block::kBus)) {
+    const At fence{Block::kBus, Reg::XCC_DOORBELL_FENCE};
+    bus.write(fence, 0xff & ~card.xcc_mask);
+    const uint32_t follows = bus.encode(Block::kBus, {{XCC_DOORBELL_FENCE_shub_slv_mode, 1}});
+    for (uint32_t die = 1; die < card.dies; ++die) bus.write_on_die(fence, die, follows);
+    bus.write({Block::kBus, Reg::BIFC_GFX_INT_MONITOR_MASK}, 0x7ff);
+    bus.write({Block::kBus, Reg::BIFC_DOORBELL_ACCESS_EN_PF}, 0xfffff);
+    bus.update(Block::kBus, {{RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN_bif_doorbell_aper_en, 1}});
+    return bus.status();
+  }
   bus.update(Block::kBus, {{RCC_DEV0_EPF2_STRAP2_strap_no_soft_reset_dev0_f2, 0}});
   bus.update(Block::kBus, {{RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN_bif_doorbell_aper_en, 1}});
   bus.update(Block::kHdp, {{HDP_MEM_POWER_CTRL_atomic_mem_power_ctrl_en, 1},
@@ -130,6 +149,7 @@ Status start_bus_block(Bus& bus) {
 
 void open_compute_doorbells(Bus& bus) {
   using enum Field;
+  if (!bus.has(S2A_DOORBELL_ENTRY_0_CTRL_s2a_doorbell_port0_enable, Block::kBus)) return;
   // Ports of the command processor and of its scheduler; the kernel's 0x30000007 and 0x3000000d.
   bus.write_fields(Block::kBus,
                    {{S2A_DOORBELL_ENTRY_0_CTRL_s2a_doorbell_port0_enable, 1},
@@ -141,13 +161,43 @@ void open_compute_doorbells(Bus& bus) {
                     {S2A_DOORBELL_ENTRY_3_CTRL_s2a_doorbell_port3_awaddr_31_28_value, 3}});
 }
 
-void open_copy_doorbells(Bus& bus, uint32_t first, uint32_t count) {
+/// Each engine of a die has a port of its own, whose fields are all port 1's.
+static void open_copy_port(Bus& bus, uint32_t engine, uint32_t first, uint32_t each) {
   using enum Field;
-  bus.update(Block::kBus, {{S2A_DOORBELL_ENTRY_2_CTRL_s2a_doorbell_port2_enable, 1},
-                           {S2A_DOORBELL_ENTRY_2_CTRL_s2a_doorbell_port2_awid, 0xe},
-                           {S2A_DOORBELL_ENTRY_2_CTRL_s2a_doorbell_port2_range_offset, first},
-                           {S2A_DOORBELL_ENTRY_2_CTRL_s2a_doorbell_port2_range_size, count},
-                           {S2A_DOORBELL_ENTRY_2_CTRL_s2a_doorbell_port2_awaddr_31_28_value, 3}});
+  struct Port {
+    Reg entry;
+    uint32_t id, address;
+  };
+  constexpr Port kPorts[] = {{Reg::S2A_DOORBELL_ENTRY_1_CTRL, 0xe, 0x1},
+                             {Reg::S2A_DOORBELL_ENTRY_2_CTRL, 0x8, 0x2}};
+  const Port& port = kPorts[engine];
+  bus.write_fields(
+      Block::kBus,
+      {{DOORBELL0_CTRL_ENTRY_1_bif_doorbell1_range_offset_entry, first + engine * each},
+       {DOORBELL0_CTRL_ENTRY_1_bif_doorbell1_range_size_entry, each}},
+      0, engine);
+  bus.write_on_die(
+      {Block::kBus, port.entry}, 0,
+      bus.encode(Block::kBus, {{S2A_DOORBELL_ENTRY_1_CTRL_s2a_doorbell_port1_enable, 1},
+                               {S2A_DOORBELL_ENTRY_1_CTRL_s2a_doorbell_port1_awid, port.id},
+                               {S2A_DOORBELL_ENTRY_1_CTRL_s2a_doorbell_port1_range_offset, port.id},
+                               {S2A_DOORBELL_ENTRY_1_CTRL_s2a_doorbell_port1_range_size, each},
+                               {S2A_DOORBELL_ENTRY_1_CTRL_s2a_doorbell_port1_awaddr_31_28_value,
+                                port.address}}));
+}
+
+void open_copy_doorbells(Bus& bus, uint32_t first, uint32_t each, uint32_t engines) {
+  using enum Field;
+  if (bus.has(Reg::DOORBELL0_CTRL_ENTRY_1, Block::kBus)) {
+    for (uint32_t engine = 0; engine < engines; ++engine) open_copy_port(bus, engine, first, each);
+    return;
+  }
+  bus.update(Block::kBus,
+             {{S2A_DOORBELL_ENTRY_2_CTRL_s2a_doorbell_port2_enable, 1},
+              {S2A_DOORBELL_ENTRY_2_CTRL_s2a_doorbell_port2_awid, 0xe},
+              {S2A_DOORBELL_ENTRY_2_CTRL_s2a_doorbell_port2_range_offset, first},
+              {S2A_DOORBELL_ENTRY_2_CTRL_s2a_doorbell_port2_range_size, each * engines},
+              {S2A_DOORBELL_ENTRY_2_CTRL_s2a_doorbell_port2_awaddr_31_28_value, 3}});
 }
 
 }  // namespace bm::amd::am

@@ -12,14 +12,11 @@
 
 namespace bm::amd::am {
 
-/// Messages used here; numbers of PPSMC_MSG_* in smu_v13_0_0_ppsmc.h, smu_v13_0_7_ppsmc.h and
-/// smu_v14_0_2_ppsmc.h, which agree on these. 13.0.10 speaks 13.0.0's (amdgpu_smu.c,
-/// smu_set_funcs).
+/// Messages used here beside those of Generation::smu; numbers of PPSMC_MSG_* in
+/// smu_v13_0_0_ppsmc.h, smu_v13_0_7_ppsmc.h and smu_v14_0_2_ppsmc.h, which agree on these. 13.0.10
+/// speaks 13.0.0's (amdgpu_smu.c, smu_set_funcs).
 enum class SmuMessage : uint8_t {
   kGetVersion = 0x2,
-  kEnableAllFeatures = 0x6,
-  kSetTableHigh = 0xe,
-  kSetTableLow = 0xf,
   kTransferTableToMemory = 0x12,  ///< TransferTableSmu2Dram
   kSetPowerLimit = 0x32,          ///< SetPptLimit
   kGetPowerLimit = 0x33,          ///< GetPptLimit
@@ -30,7 +27,8 @@ std::string_view smu_answer(uint32_t answer);
 
 class Smu {
  public:
-  Smu(Bus& bus, Gmc& gmc, VideoMemory& memory) : bus_(bus), gmc_(gmc), memory_(memory) {}
+  Smu(Bus& bus, Gmc& gmc, VideoMemory& memory, const SmuMessages& messages)
+      : bus_(bus), gmc_(gmc), memory_(memory), messages_(messages) {}
 
   Status allocate_boot();
   /// Whether its firmware answers, within 100 ms.
@@ -38,7 +36,8 @@ class Smu {
   /// Tells it where tables go and switches its features on.
   Status start();
   /// Resets the whole card but the bus. The caller waits for the card to come back.
-  /// Source: smu_v13_0_0_mode1_reset(), smu_v14_0_2_mode1_reset(): a message of the debug mailbox.
+  /// Source: smu_v13_0_0_mode1_reset(), smu_v14_0_2_mode1_reset(): a message of the debug mailbox;
+  /// smu_v13_0_6_mode1_reset(): GfxDriverReset.
   Status reset_card();
   uint32_t version() const { return version_; }
 
@@ -53,11 +52,16 @@ class Smu {
   Status set_power_limit(uint32_t watts, uint32_t most);
 
  private:
-  Result<uint32_t> send(SmuMessage message, uint32_t argument, uint64_t timeout_us);
+  Result<uint32_t> send(SmuMessage message, uint32_t argument, uint64_t timeout_us) {
+    return send(static_cast<uint32_t>(message), argument, timeout_us);
+  }
+  Result<uint32_t> send(uint32_t message, uint32_t argument, uint64_t timeout_us);
+  void post(uint32_t message, uint32_t argument);
 
   Bus& bus_;
   Gmc& gmc_;
   VideoMemory& memory_;
+  const SmuMessages& messages_;
   uint64_t table_ = 0;
   uint32_t version_ = 0;
 };
@@ -65,10 +69,13 @@ class Smu {
 /// Doorbells of the bus block, straps and power of the host data path.
 /// Source: nbio_v4_3_enable_doorbell_aperture(), nbio_v4_3_init_registers(),
 /// hdp_v6_0_update_clock_gating(); the same names in nbif_v6_3_1.c and hdp_v7_0.c.
-Status start_bus_block(Bus& bus);
-/// Which doorbells reach the command processor. Source: nbio_v4_3_gc_doorbell_init().
+/// nbio_v7_9_init_registers(), nbio_v7_9_enable_doorbell_aperture() where chiplets are fenced off.
+Status start_bus_block(Bus& bus, const Card& card);
+/// Which doorbells reach the command processor. Source: nbio_v4_3_gc_doorbell_init(); nbio 7.9 has
+/// no such entry.
 void open_compute_doorbells(Bus& bus);
-/// … and the copy engines: `first` and `count` in dwords. Source: nbio_v4_3_sdma_doorbell_range().
-void open_copy_doorbells(Bus& bus, uint32_t first, uint32_t count);
+/// … and the copy engines: `first` and `each` in dwords. Source: nbio_v4_3_sdma_doorbell_range();
+/// nbio_v7_9_sdma_doorbell_range(), for engines of the first die.
+void open_copy_doorbells(Bus& bus, uint32_t first, uint32_t each, uint32_t engines);
 
 }  // namespace bm::amd::am

@@ -159,6 +159,7 @@ class Judge {
 
   std::optional<Verdict> not_loaded() {
     using enum Field;
+    if (!bus_.has(Reg::RLC_RLCS_BOOTLOAD_STATUS, Block::kGc)) return std::nullopt;
     const uint32_t status = value(Block::kGc, Reg::RLC_RLCS_BOOTLOAD_STATUS);
     if (bus_.get(Block::kGc, RLC_RLCS_BOOTLOAD_STATUS_bootload_complete, status) != 0)
       return std::nullopt;
@@ -312,6 +313,7 @@ class Judge {
 
   std::optional<Verdict> processor() {
     using enum Field;
+    if (!bus_.has(Reg::CP_MEC_RS64_CNTL, Block::kGc)) return std::nullopt;
     const uint32_t control = value(Block::kGc, Reg::CP_MEC_RS64_CNTL);
     const bool is_halted = bus_.get(Block::kGc, CP_MEC_RS64_CNTL_mec_halt, control) != 0;
     const bool is_reset = bus_.get(Block::kGc, CP_MEC_RS64_CNTL_mec_pipe0_reset, control) != 0;

@@ -16,13 +16,13 @@ uint32_t mix(uint32_t hash, uint64_t value) {
 
 }  // namespace
 
-Result<VideoMemory> VideoMemory::create(uint64_t bytes, uint64_t visible) {
-  constexpr uint64_t kLeast = kBootBytes + kTopBytes + (32 << 20);
-  if (bytes < kLeast || visible <= kBootBytes)
+Result<VideoMemory> VideoMemory::create(uint64_t bytes, uint64_t visible, uint64_t top_bytes) {
+  const uint64_t least = kBootBytes + top_bytes + (32 << 20);
+  if (bytes < least || visible <= kBootBytes)
     return fail(Code::kUnsupported,
                 "{} MiB of video memory, {} MiB of it visible: at least {} and {} are needed",
-                bytes >> 20, visible >> 20, kLeast >> 20, (kBootBytes >> 20) + 1);
-  const uint64_t top = align_down(bytes - kTopBytes, uint64_t{4096});
+                bytes >> 20, visible >> 20, least >> 20, (kBootBytes >> 20) + 1);
+  const uint64_t top = align_down(bytes - top_bytes, uint64_t{4096});
   const uint64_t seen = align_down(std::min(visible, top), uint64_t{4096});
   VideoMemory memory(bytes, BM_TRY(memory::VaSpace::create(kBootBytes, seen - kBootBytes)));
   if (seen < top) memory.hidden_ = BM_TRY(memory::VaSpace::create(seen, top - seen));

@@ -17,12 +17,10 @@ class VideoMemory {
  public:
   /// For what lives across processes; the PSP's protected memory (TMR) lies at its end.
   static constexpr uint64_t kBootBytes = 64 << 20;
-  /// At the top, for firmware and the discovery table (64 MiB: what the drivers of these chips and
-  /// their VBIOS keep there).
-  static constexpr uint64_t kTopBytes = 64 << 20;
 
-  /// `visible`: bytes that the CPU sees through BAR0. Errors: kUnsupported (too little of either).
-  static Result<VideoMemory> create(uint64_t bytes, uint64_t visible);
+  /// `visible`: bytes that the CPU sees through BAR0; `top`: at the end, for firmware and the
+  /// discovery table. Errors: kUnsupported (too little of either).
+  static Result<VideoMemory> create(uint64_t bytes, uint64_t visible, uint64_t top);
 
   /// Deterministic: same calls, same addresses. Errors: kOutOfMemory naming `what`.
   Result<uint64_t> allocate_boot(uint64_t bytes, uint64_t alignment, std::string_view what);

@@ -26,9 +26,16 @@ constexpr BlockTable kMp13{kMp1300, kMp1300Fields};
 constexpr BlockTable kMp14{kMp1402, kMp1402Fields};
 constexpr BlockTable kSmuMailbox{kMp1110, kMp1110Fields};
 constexpr BlockTable kHdp6{kHdp600, kHdp600Fields};
+constexpr BlockTable kGc9{kGc943, kGc943Fields};
+constexpr BlockTable kMm1_8{kMmhub180, kMmhub180Fields};
+constexpr BlockTable kOss4{kOsssys442, kOsssys442Fields};
+constexpr BlockTable kNbio7_9{kNbio790, kNbio790Fields};
+constexpr BlockTable kMp13_6{kMp1306, kMp1306Fields};
+constexpr BlockTable kSdma4{kSdma442, kSdma442Fields};
+constexpr BlockTable kHdp4{kHdp442, kHdp442Fields};
 constexpr BlockTable kHdp7{kHdp700, kHdp700Fields};
 
-// The blocks of Navi31, Navi32, Navi33, Navi44 and Navi48.
+// The blocks of Navi31, Navi32, Navi33, Navi44, Navi48 and MI300X.
 constexpr VersionRow kVersions[] = {
     {Block::kGc, 11, 0, 0, kGc11},        {Block::kGc, 11, 0, 2, kGc11},
     {Block::kGc, 11, 0, 3, kGc11_3},      {Block::kGc, 12, 0, 0, kGc12},
@@ -44,7 +51,11 @@ constexpr VersionRow kVersions[] = {
     {Block::kSmu, 13, 0, 7, kSmuMailbox}, {Block::kSmu, 13, 0, 10, kSmuMailbox},
     {Block::kSmu, 14, 0, 2, kSmuMailbox}, {Block::kSmu, 14, 0, 3, kSmuMailbox},
     {Block::kHdp, 6, 0, 0, kHdp6},        {Block::kHdp, 6, 0, 1, kHdp6},
-    {Block::kHdp, 7, 0, 0, kHdp7},
+    {Block::kHdp, 7, 0, 0, kHdp7},        {Block::kGc, 9, 4, 3, kGc9},
+    {Block::kMmhub, 1, 8, 0, kMm1_8},     {Block::kOsssys, 4, 4, 2, kOss4},
+    {Block::kBus, 7, 9, 0, kNbio7_9},     {Block::kPsp, 13, 0, 6, kMp13_6},
+    {Block::kSmu, 13, 0, 6, kSmuMailbox}, {Block::kHdp, 4, 4, 2, kHdp4},
+    {Block::kSdma, 4, 4, 2, kSdma4},
 };
 
 }  // namespace
@@ -58,6 +69,7 @@ std::string_view block_name(Block block) {
     case Block::kPsp: return "MP0";
     case Block::kSmu: return "MP1";
     case Block::kHdp: return "HDP";
+    case Block::kSdma: return "SDMA";
   }
   __builtin_unreachable();
 }

@@ -38,8 +38,8 @@ struct BootRegister {
 #include "drivers/amd/regs/boot_registers.gen.inc"
 
 /// IP blocks, each with its own bases in the discovery table.
-enum class Block : uint8_t { kGc, kMmhub, kOsssys, kBus, kPsp, kSmu, kHdp };
-inline constexpr size_t kBlocks = 7;
+enum class Block : uint8_t { kGc, kMmhub, kOsssys, kBus, kPsp, kSmu, kHdp, kSdma };
+inline constexpr size_t kBlocks = 8;
 std::string_view block_name(Block block);
 
 struct BlockTable {

@@ -108,8 +108,27 @@ TEST_P(AmBoot, AfterTheKernelDriverWasHere) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Chips, AmBoot,
-                         ::testing::Values("gfx1100", "gfx1101", "gfx1102", "gfx1200", "gfx1201"),
+                         ::testing::Values("gfx942", "gfx1100", "gfx1101", "gfx1102", "gfx1200",
+                                           "gfx1201"),
                          [](const auto& chip) { return std::string(chip.param); });
+
+TEST(AmBootExperimental, IsRefusedWithTheWayToTurnItOn) {
+  CardRig rig({.chip = "gfx942"});
+  rig.experimental = "gfx1100,gfx9420";
+  const std::string message = failure(rig);
+  EXPECT_NE(message.find("BM_AMD_EXPERIMENTAL=gfx942"), std::string::npos) << message;
+  rig.experimental = "gfx1100,gfx942";
+  EXPECT_TRUE(rig.open());
+  EXPECT_EQ(rig.violations(), "");
+}
+
+// Before 85.115.0 the board's firmware wants the second set of the SOS file's parts.
+TEST(AmBootExperimental, OldPowerManagementFirmwareGetsTheOtherSystem) {
+  CardRig rig({.chip = "gfx942", .pmfw_version = 0x00557200});
+  const auto gpu = rig.open();
+  ASSERT_TRUE(gpu) << gpu.error().message << "\n" << rig.violations();
+  EXPECT_EQ(rig.violations(), "");
+}
 
 TEST(AmBootFaults, ThePspsRefusalNamesFileAndStatus) {
   CardRig rig({.psp_status = {{6, 0x1234}}});
@@ -191,22 +210,22 @@ TEST(AmBootFaults, ACardThatIsPulledOutIsLostAtOnce) {
 }
 
 TEST(AmBootFaults, AHungCommandProcessorIsResetAndTheNextBootWorks) {
-  CardRig rig;
-  {
-    const auto gpu = rig.open();
-    ASSERT_TRUE(gpu) << gpu.error().message;
-    rig.card->options().hangs_mec = true;
+  for (const char* const chip : {"gfx942", "gfx1201"}) {
+    CardRig rig({.chip = chip});
     {
+      const auto gpu = rig.open();
+      ASSERT_TRUE(gpu) << gpu.error().message;
+      rig.card->options().hangs_mec = true;
       const auto ring =
           (*gpu)->allocate({.size = 1 << 16, .domain = MemoryDomain::kSystemUncached});
       ASSERT_TRUE(ring);
       const auto queue = (*gpu)->create_queue({.ring = ring->get()});
       ASSERT_TRUE(queue) << queue.error().message;
     }
+    rig.card->options().hangs_mec = false;
+    const auto next = rig.open();
+    ASSERT_TRUE(next) << next.error().message << "\n" << rig.violations();
   }
-  rig.card->options().hangs_mec = false;
-  const auto next = rig.open();
-  ASSERT_TRUE(next) << next.error().message << "\n" << rig.violations();
 }
 
 TEST(AmBootFaults, ASemaphoreThatAKilledProcessHoldsIsTakenBack) {
@@ -279,11 +298,18 @@ TEST(AmBusFaults, PulledOut) {
   sweep({.chip = "gfx1200", .fault = sim::amd::BusFault::kUnplug}, kSample);
 }
 
+TEST(AmBusFaults, AWrongAnswerOfChiplets) {
+  sweep({.chip = "gfx942", .fault = sim::amd::BusFault::kWrongAnswer}, kSample / 3);
+}
+TEST(AmBusFaults, ChipletsPulledOut) {
+  sweep({.chip = "gfx942", .fault = sim::amd::BusFault::kUnplug}, kSample / 3);
+}
+
 /// In the long run: every access of a boot on every chip. Nine tenths of the accesses through a
 /// small BAR 0 read the discovery table, dword by dword and on all chips alike: one does that.
 class AmEveryAccess : public ::testing::TestWithParam<sim::amd::BusFault> {};
 TEST_P(AmEveryAccess, DISABLED_OnAnyChip) {
-  for (const char* const chip : {"gfx1100", "gfx1101", "gfx1102", "gfx1200", "gfx1201"}) {
+  for (const char* const chip : {"gfx942", "gfx1100", "gfx1101", "gfx1102", "gfx1200", "gfx1201"}) {
     sim::amd::ChipOptions options{.chip = chip, .fault = GetParam()};
     if (std::string_view(chip) != "gfx1201") options.bar0_bytes = options.vram_bytes;
     sweep(options, UINT64_MAX);

@@ -37,6 +37,7 @@ class FirmwareFolder {
   /// What a chip of this name wants; false: there is none.
   bool write_chip(std::string_view chip) {
     const firmware::amd::ChipId ids[] = {
+        {{9, 4, 3}, {13, 0, 6}, {13, 0, 6}, {4, 4, 2}, 0x74a1, 0},
         {{11, 0, 0}, {13, 0, 0}, {13, 0, 0}, {6, 0, 0}, 0x744c, 0},
         {{11, 0, 2}, {13, 0, 7}, {13, 0, 7}, {6, 0, 2}, 0x7480, 0},
         {{11, 0, 3}, {13, 0, 10}, {13, 0, 10}, {6, 0, 3}, 0x747e, 0},
@@ -53,7 +54,9 @@ class FirmwareFolder {
   void write(const firmware::amd::FirmwareSet& set) {
     for (const auto& file : set.files)
       if (!file.is_optional)
-        write(file.name, make(file.name, file.kind, set.arch.starts_with("gfx12")));
+        write(file.name, set.arch == "gfx942"
+                             ? make_cdna(file.kind)
+                             : make(file.name, file.kind, set.arch.starts_with("gfx12")));
   }
   void write(const std::string& name, const firmware::amd::Blob& blob) {
     const std::filesystem::path at = std::filesystem::path(path_) / name;
@@ -153,6 +156,62 @@ class FirmwareFolder {
     }
     blob.put<uint32_t>(20, 0x1000);
     return firmware::amd::seal(blob);
+  }
+
+  // MI300X: a second set of SOS parts, tables for boards instead of power management firmware, a
+  // MEC with its jump table, lists of the RLC.
+  static Blob sos_cdna() {
+    constexpr uint32_t kArray = 0x200, kAux = 0x10000000;
+    const std::vector<uint32_t> types = {3, 2, 7, 8, 9, 10, 1, 6};
+    Blob blob = begin(2, 1, 40 + 32 * static_cast<uint32_t>(types.size()));
+    blob.resize(kArray);
+    blob.words(32, {2 * static_cast<uint32_t>(types.size()), static_cast<uint32_t>(types.size())});
+    blob.put<uint32_t>(24, kArray);
+    for (size_t i = 0; i < 2 * types.size(); ++i) {
+      const uint32_t type = types[i % types.size()], bytes = 0x800 + 0x10 * type;
+      const bool is_aux = i >= types.size();
+      const uint32_t at = image(blob, bytes, static_cast<uint8_t>(is_aux ? type + 64 : type));
+      blob.words(40 + 16 * i, {type, is_aux ? kAux : 0x100, at - kArray, bytes});
+    }
+    blob.put<uint32_t>(20, static_cast<uint32_t>(blob.size() - kArray));
+    return firmware::amd::seal(blob);
+  }
+  static Blob make_cdna(Kind kind) {
+    switch (kind) {
+      case Kind::kSos: return sos_cdna();
+      case Kind::kSmu: {
+        Blob blob = begin(2, 1, 44);
+        const uint32_t at = image(blob, 0x480, 129);
+        blob.words(32, {0, 2, 44, 0x50325341, at, 0x240, 0x50325358, at + 0x240, 0x240});
+        return firmware::amd::seal(blob);
+      }
+      case Kind::kSdma: {
+        Blob blob = begin(1, 0, 48);
+        image(blob, 0x1000, 9);
+        return whole(blob);
+      }
+      case Kind::kCp: {
+        constexpr uint32_t kTable = 0x480;
+        Blob blob = begin(1, 0, 44);
+        image(blob, 0x2000, 4);
+        blob.words(32, {1, (0x2000 - kTable) / 4, kTable / 4});
+        return whole(blob);
+      }
+      case Kind::kRlc: {
+        Blob blob = begin(2, 1, 156);
+        image(blob, 0x1000, 8);
+        const uint32_t control = image(blob, 0x340, 22), gpm = image(blob, 0x700, 20),
+                       srm = image(blob, 0x1580, 21);
+        blob.words(108, {1, 1, 0x340, control, 1, 1, 0x700, gpm, 1, 1, 0x1580, srm});
+        blob.put<uint32_t>(20, 0x1000);
+        return firmware::amd::seal(blob);
+      }
+      case Kind::kImu:
+      case Kind::kTa:
+      case Kind::kToc:
+      case Kind::kMes: break;
+    }
+    return {};
   }
 
   static Blob make(const std::string& name, Kind kind, bool is_gfx12) {

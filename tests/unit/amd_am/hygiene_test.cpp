@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Am, AmHygiene, testing::Values("gfx1100", "gfx1201"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST(AmVideoMemory, WhatIsClearedIsRememberedAcrossItsPieces) {
-  auto memory = am::VideoMemory::create(uint64_t{512} << 20, uint64_t{256} << 20);
+  auto memory = am::VideoMemory::create(uint64_t{512} << 20, uint64_t{256} << 20, 64 << 20);
   ASSERT_TRUE(memory);
   EXPECT_FALSE(memory->is_cleared(0x10000, 0x1000));
   memory->note_cleared(0x10000, 0x1000);

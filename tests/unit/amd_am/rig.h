@@ -41,9 +41,11 @@ struct CardRig {
   }
 
   Result<std::unique_ptr<amd::am::AmGpu>> open(bool always_reset = false) {
-    return amd::am::AmGpu::open(
-        std::make_unique<sim::amd::ChipFunction>(card),
-        {.firmware = folder.search(), .clock = &clock, .always_reset = always_reset});
+    return amd::am::AmGpu::open(std::make_unique<sim::amd::ChipFunction>(card),
+                                {.firmware = folder.search(),
+                                 .clock = &clock,
+                                 .always_reset = always_reset,
+                                 .experimental = experimental});
   }
   std::string violations() const {
     std::string text;
@@ -51,6 +53,7 @@ struct CardRig {
     return text;
   }
 
+  std::string experimental = "gfx942";
   FirmwareFolder folder;
   FastClock clock;
   std::shared_ptr<sim::amd::Chip> card;

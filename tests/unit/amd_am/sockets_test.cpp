@@ -56,7 +56,9 @@ class Served {
   Result<std::unique_ptr<AmGpu>> open(CardRig& rig) {
     const PciSelector named = BM_TRY(parse_pci_selector(selector));
     auto function = BM_TRY(open_pci(real_system(), named));
-    return AmGpu::open(std::move(function), {.firmware = rig.folder.search(), .clock = &rig.clock});
+    return AmGpu::open(
+        std::move(function),
+        {.firmware = rig.folder.search(), .clock = &rig.clock, .experimental = rig.experimental});
   }
 
   std::string selector;
@@ -95,10 +97,12 @@ TEST(AmSockets, RemotePci) { boot_twice<sim::RemoteServer>("gfx1201", "remote");
 TEST(AmSockets, RemotePciOfAnEarlierGeneration) {
   boot_twice<sim::RemoteServer>("gfx1100", "remote");
 }
+TEST(AmSockets, RemotePciOfChiplets) { boot_twice<sim::RemoteServer>("gfx942", "remote"); }
 TEST(AmSockets, VfioUser) { boot_twice<sim::VfioUserServer>("gfx1201", "vfio-user"); }
 TEST(AmSockets, VfioUserOfAnEarlierGeneration) {
   boot_twice<sim::VfioUserServer>("gfx1102", "vfio-user");
 }
+TEST(AmSockets, VfioUserOfChiplets) { boot_twice<sim::VfioUserServer>("gfx942", "vfio-user"); }
 
 /// A waiter sleeps on the transport's interrupt, and the end of a packet wakes it.
 void wakes_a_sleeper(AmGpu& gpu, uint32_t& sleeps) {
@@ -111,7 +115,9 @@ void wakes_a_sleeper(AmGpu& gpu, uint32_t& sleeps) {
   writer.put(pm4::ReleaseMem{.caches = pm4::cache_actions(gpu.facts().chip->caches).release,
                              .interrupts = true,
                              .address = ring.value()->va + kDone,
-                             .value = 1});
+                             .value = 1,
+                             // Of context 0 gfx9 tells nobody.
+                             .context = 1});
   ring.value()->view.copy_in(0, words);
   const auto queue = gpu.create_queue({.type = QueueType::kPm4, .ring = ring->get()});
   ASSERT_TRUE(queue) << queue.error().message;
@@ -153,7 +159,8 @@ TEST_P(AmInterrupts, OverVfioUserByADescriptor) {
   wakes_a_sleeper(**gpu, sleeps);
 }
 
-INSTANTIATE_TEST_SUITE_P(Chips, AmInterrupts, ::testing::Values("gfx1100", "gfx1101", "gfx1201"),
+INSTANTIATE_TEST_SUITE_P(Chips, AmInterrupts,
+                         ::testing::Values("gfx942", "gfx1100", "gfx1101", "gfx1201"),
                          [](const auto& chip) { return std::string(chip.param); });
 
 // The protocol has no reset of the bus, and the boot loader goes on where it was left.

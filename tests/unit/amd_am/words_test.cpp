@@ -19,7 +19,7 @@ namespace {
 struct TableBus {
   explicit TableBus(uint32_t gc_major, uint32_t gc_revision = 0) : bus(pci, real_clock()) {
     bus.add_block(Block::kGc, *block_table(Block::kGc, gc_major, 0, gc_revision),
-                  {0x1260, 0xa000, 0x1c000, 0x2402c00});
+                  {{0x1260, 0xa000, 0x1c000, 0x2402c00}});
   }
   test::FakePci pci;
   Bus bus;
@@ -63,15 +63,16 @@ TEST(AmRegisters, FieldsAreNamedInMessages) {
 TEST(AmMqd, DwordsAreThoseOfTheKernelsStructs) {
   for (const uint32_t major : {11u, 12u}) {
     TableBus rig(major);
-    const MqdWords words = encode_mqd(rig.bus, {.address = 0x80'0001'2000,
-                                                .ring = 0x2000'0010'0000,
-                                                .ring_bytes = 0x8000,
-                                                .read_pointer = 0x2000'0020'0080,
-                                                .write_pointer = 0x2000'0020'0038,
-                                                .eop = 0x2000'0030'0000,
-                                                .eop_bytes = 0x1000,
-                                                .doorbell_dword = 6,
-                                                .priority = 7});
+    const MqdWords words = encode_mqd(rig.bus, *find_generation(11, 0),
+                                      {.address = 0x80'0001'2000,
+                                       .ring = 0x2000'0010'0000,
+                                       .ring_bytes = 0x8000,
+                                       .read_pointer = 0x2000'0020'0080,
+                                       .write_pointer = 0x2000'0020'0038,
+                                       .eop = 0x2000'0030'0000,
+                                       .eop_bytes = 0x1000,
+                                       .doorbell_dword = 6,
+                                       .priority = 7});
     ASSERT_TRUE(rig.bus.status()) << rig.bus.status().error().message;
     // Offsets counted in struct v11_compute_mqd and v12_compute_mqd; values of init_mqd() and
     // update_mqd() in kfd_mqd_manager_v11.c, fields from gc_11_0_0_sh_mask.h.
@@ -94,8 +95,8 @@ TEST(AmMqd, DwordsAreThoseOfTheKernelsStructs) {
 
 TEST(AmMqd, AqlQueuesCountSlotsAndDropDoorbellsThatDoNotFit) {
   TableBus rig(11);
-  const MqdWords words =
-      encode_mqd(rig.bus, {.ring_bytes = 0x10000, .eop_bytes = 0x1000, .is_aql = true});
+  const MqdWords words = encode_mqd(rig.bus, *find_generation(11, 0),
+                                    {.ring_bytes = 0x10000, .eop_bytes = 0x1000, .is_aql = true});
   EXPECT_EQ(words[0x91], 0x1808450du + 0x00000000u);
   EXPECT_EQ(words[0x8f], 0x40000002u);
   EXPECT_EQ(words[0xb5], 1u);
@@ -137,7 +138,7 @@ TEST(AmInterrupts, EntriesOfTheRing) {
   EXPECT_EQ(fault.pasid, 7);
   EXPECT_EQ(fault.node, 4);
   EXPECT_EQ(fault.timestamp, 0x1'0000'0002u);
-  const InterruptMeaning meaning = explain_interrupt(fault);
+  const InterruptMeaning meaning = explain_interrupt(fault, InterruptForm::kSoc21);
   EXPECT_EQ(meaning.kind, InterruptKind::kMemoryFault);
   EXPECT_EQ(meaning.address, 0x2000'1234'0000u);
   EXPECT_TRUE(meaning.is_write);
@@ -146,7 +147,8 @@ TEST(AmInterrupts, EntriesOfTheRing) {
 TEST(AmInterrupts, WhatTheySay) {
   const auto meaning = [](uint32_t client, uint32_t source, uint32_t data0 = 0,
                           uint32_t data1 = 0) {
-    return explain_interrupt(decode_interrupt({client | source << 8, 0, 0, 0, data0, data1, 0, 0}));
+    return explain_interrupt(decode_interrupt({client | source << 8, 0, 0, 0, data0, data1, 0, 0}),
+                             InterruptForm::kSoc21);
   };
   EXPECT_EQ(meaning(20, 181).kind, InterruptKind::kDone);
   EXPECT_EQ(meaning(10, 49).kind, InterruptKind::kDone);
@@ -159,7 +161,7 @@ TEST(AmInterrupts, WhatTheySay) {
 
 TEST(AmVideoMemory, SameCallsGiveTheSamePlacesAndAnotherLayoutAnotherHash) {
   const auto layout = [](std::vector<uint64_t> sizes) {
-    auto memory = VideoMemory::create(uint64_t{4} << 30, uint64_t{256} << 20);
+    auto memory = VideoMemory::create(uint64_t{4} << 30, uint64_t{256} << 20, 64 << 20);
     for (const uint64_t size : sizes) EXPECT_TRUE(memory->allocate_boot(size, 4096, "test"));
     return memory->layout_hash();
   };
@@ -169,7 +171,7 @@ TEST(AmVideoMemory, SameCallsGiveTheSamePlacesAndAnotherLayoutAnotherHash) {
 
 TEST(AmVideoMemory, HiddenMemoryIsTakenFirstAndVisibleWhenItIsGone) {
   constexpr uint64_t kVisible = uint64_t{256} << 20;
-  auto memory = VideoMemory::create(uint64_t{1} << 30, kVisible);
+  auto memory = VideoMemory::create(uint64_t{1} << 30, kVisible, 64 << 20);
   ASSERT_TRUE(memory);
   EXPECT_GE(*memory->allocate(1 << 20, 4096, false), kVisible);
   EXPECT_LT(*memory->allocate(1 << 20, 4096, true), kVisible);
@@ -187,12 +189,13 @@ TEST(AmFirmware, PartsAreLoadedInTheKernelsOrder) {
   const auto types = [&](firmware::amd::ChipId id) {
     Card card;
     card.id = id;
+    card.generation = find_generation(id.gc.major, id.gc.minor);
     card.firmware = *firmware::amd::firmware_set(id);
     folder.write(card.firmware);
     const auto loaded = Firmware::load(card.firmware, folder.search());
     EXPECT_TRUE(loaded) << loaded.error().message;
     std::vector<uint32_t> result;
-    const auto items = load_items(card, *loaded);
+    const auto items = load_items(card, *loaded, false);
     EXPECT_TRUE(items) << items.error().message;
     for (const LoadItem& item : *items) result.push_back(item.type);
     return result;

@@ -176,7 +176,7 @@ class AutopsyBed {
     sim::amd::ChipFunction function(rig_.card);
     amd::am::Bus bus(function, rig_.clock);
     EXPECT_TRUE(bus.open());
-    const auto card = amd::am::discover(bus);
+    const auto card = amd::am::discover(bus, "");
     EXPECT_TRUE(card) << card.error().message;
     return card ? amd::am::examine(bus, *card) : amd::am::Autopsy{};
   }

@@ -458,7 +458,7 @@ TEST(Autopsy, OneThatIsToBeShortEndsInTimeAndSaysWhatItLeftOut) {
   const auto look = [&](uint64_t limit_us, uint64_t* took_us) {
     Bus bus(function, clock);
     EXPECT_TRUE(bus.open());
-    const auto card = discover(bus);
+    const auto card = discover(bus, "");
     EXPECT_TRUE(card);
     const uint64_t begun = clock.now_us();
     Autopsy seen = examine(bus, *card, {.compute_queues = 1, .limit_us = limit_us});

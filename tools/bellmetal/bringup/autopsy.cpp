@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "drivers/transport/clock.h"
+#include "runtime/base/env.h"
 #include "tools/bellmetal/bringup/bringup.h"
 #include "tools/bellmetal/bringup/nvidia.h"
 #include "tools/bellmetal/output.h"
@@ -110,7 +111,7 @@ Result<am::Autopsy> look(am::Bus& bus, const AutopsyCommand& options) {
   BM_TRY(bus.open());
   am::AutopsyOptions wanted;
   wanted.addresses = options.addresses;
-  const auto card = am::discover(bus);
+  const auto card = am::discover(bus, settings().amd_experimental);
   if (card) return am::examine(bus, *card, wanted);
   if (card.error().code != Code::kDeviceLost) return tl::unexpected(card.error());
   am::Bus again = bus.anew();

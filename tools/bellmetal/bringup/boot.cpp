@@ -7,6 +7,7 @@
 
 #include "drivers/amd/am/gpu.h"
 #include "tools/bellmetal/bringup/boot_report.h"
+#include "runtime/base/env.h"
 #include "tools/bellmetal/bringup/bringup.h"
 #include "tools/bellmetal/bringup/nvidia.h"
 #include "tools/bellmetal/bringup/sensors.h"
@@ -41,6 +42,7 @@ int run_boot(System& system, const BootOptions& options) {
                                   {.firmware = options.card.search(),
                                    .always_reset = options.always_reset,
                                    .watcher = &printer,
+                                   .experimental = settings().amd_experimental,
                                    .power_limit_w = options.power_limit_w});
   const bool runs_kernel = gpu && (options.runs_kernel || options.has_stats);
   Result<KernelRun> kernel = KernelRun{};

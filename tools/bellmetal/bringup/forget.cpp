@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "drivers/amd/am/gpu.h"
+#include "runtime/base/env.h"
 #include "tools/bellmetal/bringup/bringup.h"
 #include "tools/bellmetal/output.h"
 
@@ -14,7 +15,9 @@ int run_forget(System& system, const CardOptions& options) {
   std::string chosen;
   auto function = open_function(system, options, &chosen);
   if (!function) return report(function.error(), options.as_json);
-  auto gpu = amd::am::AmGpu::open(std::move(*function), {.firmware = options.search()});
+  auto gpu = amd::am::AmGpu::open(
+      std::move(*function),
+      {.firmware = options.search(), .experimental = settings().amd_experimental});
   if (!gpu) return report(gpu.error(), options.as_json);
   const size_t records = (*gpu)->kept_records().size();
   const auto bytes = (*gpu)->forget_all_but({});

@@ -7,6 +7,7 @@
 #include "drivers/amd/am/bus.h"
 #include "drivers/amd/am/card.h"
 #include "drivers/transport/clock.h"
+#include "runtime/base/env.h"
 #include "tools/bellmetal/bringup/bringup.h"
 #include "tools/bellmetal/bringup/chips.h"
 #include "tools/bellmetal/bringup/firmware_nvidia.h"
@@ -93,7 +94,7 @@ Result<Look> open_look(std::unique_ptr<PciFunction> function) {
   look.function = std::move(function);
   look.bus = std::make_unique<Bus>(*look.function, real_clock());
   BM_TRY(look.bus->open());
-  BM_TRY(amd::am::discover(*look.bus));
+  BM_TRY(amd::am::discover(*look.bus, settings().amd_experimental));
   for (const auto& [block, table] : look.bus->blocks()) look.blocks.push_back({block, table});
   return look;
 }

@@ -20,7 +20,7 @@ std::unique_lock<std::mutex> hold(const RegisterBus::Declared& declared) {
 std::optional<uint32_t> RegisterBus::address_of(Ip ip, std::string_view name) const {
   const IpRow& block = row_.ip(ip);
   for (const RegisterRow& row : registers_of(block.header))
-    if (row.name == name) return block.bases[row.segment] + row.offset;
+    if (row.name == name) return base(ip, row.segment) + row.offset;
   return std::nullopt;
 }
 
@@ -40,8 +40,7 @@ uint32_t& RegisterBus::declare(Ip ip, std::string_view name, Behavior behavior) 
 
 void RegisterBus::declare_all(Ip ip, std::string_view prefix, std::mutex* guard) {
   for (const RegisterRow& row : registers_of(row_.ip(ip).header))
-    if (row.name.starts_with(prefix) &&
-        find(row_.ip(ip).bases[row.segment] + row.offset) == nullptr)
+    if (row.name.starts_with(prefix) && find(base(ip, row.segment) + row.offset) == nullptr)
       declare(ip, row.name, {.guard = guard});
 }
 

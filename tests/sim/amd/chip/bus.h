@@ -41,8 +41,17 @@ class RegisterBus {
   /// One that no header lists; `source` says who does.
   uint32_t& declare_at(Ip ip, uint32_t address, std::string name, std::string source,
                        Behavior behavior = {});
-  /// Dword address.
+  /// Dword address, of the instance that is being declared.
   std::optional<uint32_t> address_of(Ip ip, std::string_view name) const;
+  /// Of every block: whose registers are declared from now on. A block without it has its first.
+  void select_instance(Ip ip, uint32_t instance) { instances_[ip] = instance; }
+  uint32_t instance_of(Ip ip) const {
+    const auto at = instances_.find(ip);
+    return at == instances_.end() ? 0 : at->second;
+  }
+  uint32_t base(Ip ip, uint32_t segment) const {
+    return row_.ip(ip).bases[segment] + instance_of(ip) * row_.ip(ip).stride;
+  }
   Field field(Ip ip, std::string_view name, std::string_view field) const {
     return field_of(row_.ip(ip).header, name, field);
   }
@@ -69,6 +78,7 @@ class RegisterBus {
   const ChipRow& row_;
   Violations& violations_;
   std::map<uint32_t, Declared> registers_;
+  std::map<Ip, uint32_t> instances_;
 };
 
 }  // namespace bm::sim::amd

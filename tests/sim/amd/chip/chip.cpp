@@ -74,17 +74,26 @@ Chip::Chip(ChipOptions options)
             bus_,
             fabric_,
             gc_hub_,
+            mm_hub_,
             interrupts_,
             nbio_,
             psp_,
             *state_,
             doorbells_.data(),
             [this](const char* engine, const Death& death) { died(engine, death); }},
-      gfx_(room_),
+      gfx_(room_, 0),
       sdma_(room_) {
+  make_chiplets();
+  if (row_.has_direct_load)
+    bus_.declare_at(Ip::kMp1, 0x3b10090 / 4, "MP1_PUB_SCRATCH0", "psp_v13_0.c",
+                    {.reset = options_.pmfw_version, .is_read_only = true});
   fabric_.is_bus_master = [this] { return is_bus_master_.load(); };
   psp_.on_smu_loaded = [this] { smu_.start(); };
-  psp_.on_autoload = [this] { gfx_.boot(); };
+  psp_.on_autoload = [this] {
+    gfx_.boot();
+    for (const auto& gfx : more_gfx_) gfx->boot();
+    if (row_.has_direct_load) sdma_.let_go();
+  };
   vram_.writes_through = !options_.holds_writes;
   psp_.planted_status = options_.psp_status;
   psp_.hangs = options_.hangs_psp;
@@ -111,13 +120,34 @@ Chip::Chip(ChipOptions options)
            {static_cast<uint32_t>(va >> 12), static_cast<uint32_t>(va >> 44) & 0xf, 0, 0}});
     };
   };
-  gc_hub_.on_fault = fault(ih_client::kGfx);
+  gc_hub_.on_fault = fault(row_.generation == 9 ? ih_client::kUtcl2 : ih_client::kGfx);
   mm_hub_.on_fault = fault(ih_client::kVmc);
   power_on();
   if (options_.start == ChipOptions::Start::kDriverWasHere) leave_as_driver();
 }
 
+void Chip::make_chiplets() {
+  std::vector<Gfx*> chiplets = {&gfx_};
+  for (uint32_t xcc = 1; xcc < row_.xccs(); ++xcc) {
+    bus_.select_instance(Ip::kGc, xcc);
+    more_hubs_.push_back(std::make_unique<Hub>(HubKind::kGc, bus_, fabric_));
+    more_rooms_.push_back(std::make_unique<EngineRoom>(
+        EngineRoom{options_, bus_, fabric_, *more_hubs_.back(), mm_hub_, interrupts_, nbio_, psp_,
+                   *state_, doorbells_.data(), room_.died}));
+    more_gfx_.push_back(std::make_unique<Gfx>(*more_rooms_.back(), xcc));
+    chiplets.push_back(more_gfx_.back().get());
+  }
+  bus_.select_instance(Ip::kGc, 0);
+  for (Gfx* const gfx : chiplets) gfx->set_chiplets(chiplets);
+  for (uint32_t die = 1; die < row_.ip(Ip::kMmhub).instances; ++die) {
+    bus_.select_instance(Ip::kMmhub, die);
+    more_hubs_.push_back(std::make_unique<Hub>(HubKind::kMm, bus_, fabric_));
+  }
+  bus_.select_instance(Ip::kMmhub, 0);
+}
+
 Chip::~Chip() {
+  for (const auto& gfx : more_gfx_) gfx->reset();
   gfx_.reset();
   sdma_.reset();
 }
@@ -137,11 +167,13 @@ void Chip::leave_as_driver() {
 
 void Chip::lose_everything() {
   gfx_.reset();
+  for (const auto& gfx : more_gfx_) gfx->reset();
   sdma_.reset();
   vram_.lose();
   bus_.reset();
   gc_hub_.reset();
   mm_hub_.reset();
+  for (const auto& hub : more_hubs_) hub->reset();
   interrupts_.reset();
   psp_.reset();
   smu_.reset();
@@ -355,7 +387,12 @@ void Chip::ring(uint64_t offset, uint64_t value) {
   const bool is_gfx = gfx_.has(dword), is_sdma = !is_gfx && sdma_.has(dword);
   if (!is_gfx && !is_sdma)
     return violations_.add(fmt::format("doorbell at {:#x} that no queue has", offset));
-  if (!nbio_.reaches(dword, is_gfx ? kCp : kSdma))
+  if (row_.generation == 9) {
+    const std::string missing = is_gfx ? nbio_.missing_for_chiplets()
+                                       : nbio_.missing_for_copies(dword, sdma_.engine_of(dword));
+    if (!missing.empty())
+      return violations_.add(fmt::format("doorbell at {:#x}: {} holds it back", offset, missing));
+  } else if (!nbio_.reaches(dword, is_gfx ? kCp : kSdma))
     return violations_.add(
         fmt::format("doorbell at {:#x}: no S2A_DOORBELL_ENTRY lets it through to {}", offset,
                     is_gfx ? "the command processor" : "the copy engines"));
@@ -412,10 +449,12 @@ void Chip::died(const char* engine, const Death& death) {
       // gfxhub_v3_0.c, gfxhub_client_ids[].
       constexpr uint32_t kCpc = 5, kTcp = 8, kSdma0 = 13;
       const bool is_copy = std::string_view(engine) == "copy";
-      gc_hub_.report_fault(death.address, death.is_write,
-                           death.is_of_wave ? kTcp
-                           : is_copy        ? kSdma0
-                                            : kCpc);
+      // MI300X: copy engines are the multimedia hub's.
+      Hub& hub = is_copy && row_.generation == 9 ? mm_hub_ : gc_hub_;
+      hub.report_fault(death.address, death.is_write,
+                       death.is_of_wave ? kTcp
+                       : is_copy        ? kSdma0
+                                        : kCpc);
       break;
     }
     case Death::Kind::kBadPacket:
@@ -425,7 +464,11 @@ void Chip::died(const char* engine, const Death& death) {
       // kfd_int_process_v11.c, SQ_INTERRUPT_WORD_ERROR: encoding 2 in word 1 bits 7:6, the kind of
       // error in word 0 bits 24:21.
       const uint32_t kind = death.wave_error < 0 ? 0 : static_cast<uint32_t>(death.wave_error);
-      interrupts_.post({ih_client::kGfx, ih_source::kSq, 0, 0, 0, {kind << 21, 2u << 6, 0, 0}});
+      // kfd_int_process_v9.c: encoding in word 0 bits 27:26, bits 23:20 of a word made of both.
+      if (row_.generation == 9)
+        interrupts_.post({ih_client::kGfx, ih_source::kSq, 0, 0, 0, {2u << 26, kind << 4, 0, 0}});
+      else
+        interrupts_.post({ih_client::kGfx, ih_source::kSq, 0, 0, 0, {kind << 21, 2u << 6, 0, 0}});
       break;
     }
     case Death::Kind::kReset:

@@ -95,11 +95,13 @@ class Chip final : public PciCard {
   InterruptHandler& interrupts() { return interrupts_; }
   EngineState& engines() { return *state_; }
   RegisterBus& registers() { return bus_; }
+  /// What an AQL queue of all chiplets is, is one.
   size_t active_queues() const { return gfx_.active_queues() + sdma_.active_queues(); }
   ChipOptions& options() { return options_; }
 
  private:
   class State;
+  void make_chiplets();
   /// False: the access is not made, its value is in *value.
   bool meets_fault(uint64_t* value);
   bool is_resetting() const;
@@ -134,11 +136,14 @@ class Chip final : public PciCard {
   std::unique_ptr<EngineState> state_;
   Nbio nbio_;
   Hub gc_hub_, mm_hub_;
+  std::vector<std::unique_ptr<Hub>> more_hubs_;  ///< of further chiplets, then dies
   InterruptHandler interrupts_;
   Psp psp_;
   Smu smu_;
   EngineRoom room_;
   Gfx gfx_;
+  std::vector<std::unique_ptr<EngineRoom>> more_rooms_;
+  std::vector<std::unique_ptr<Gfx>> more_gfx_;  ///< of further chiplets
   Sdma sdma_;
   struct Accesses {
     uint64_t first = 0, last = 0;  ///< pages

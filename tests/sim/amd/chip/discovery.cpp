@@ -31,14 +31,26 @@ class Bytes {
   std::vector<std::byte> out_;
 };
 
+/// `wide`: bases of 64 bits.
 void put_ip(Bytes& out, uint32_t id, uint32_t instance, IpVersion version,
-            const std::array<uint32_t, 6>& bases, uint32_t count) {
+            const std::vector<uint64_t>& bases, bool is_wide = false) {
+  const auto count = static_cast<uint32_t>(bases.size());
   out.u16(id);
   out.u8(instance);
   out.u8(count);
   out.u8(version.major), out.u8(version.minor), out.u8(version.revision);
   out.u8(0);  // harvest, or sub-revision and variant
-  for (uint32_t i = 0; i < count; ++i) out.u32(bases[i]);
+  for (const uint64_t base : bases) {
+    out.u32(static_cast<uint32_t>(base));
+    if (is_wide) out.u32(static_cast<uint32_t>(base >> 32));
+  }
+}
+
+std::vector<uint64_t> bases_of(const IpRow& ip, uint32_t instance) {
+  std::vector<uint64_t> bases;
+  for (uint32_t i = 0; i < ip.base_count; ++i)
+    bases.push_back(uint64_t{ip.bases[i]} + instance * ip.stride);
+  return bases;
 }
 
 }  // namespace
@@ -61,27 +73,32 @@ std::vector<std::byte> make_discovery(const ChipRow& row, uint32_t version, bool
   out.u16(1);
   const size_t die_at = out.size();
   out.pad(out.size() + 64);
-  out.u16(0);  // version 4: bit 0 tells 64-bit bases
+  const bool is_wide = version == 4 && row.ips.size() > static_cast<size_t>(Ip::kSdma);
+  out.u16(is_wide ? 1 : 0);  // version 4: bit 0 tells 64-bit bases
   out.put16(die_at + 2, static_cast<uint32_t>(out.size()));
   const size_t count_at = out.size() + 2;
   out.u32(0);
   uint32_t ips = 0;
   for (const IpRow& ip : row.ips) {
-    put_ip(out, ip.hardware_id, 0, ip.version, ip.bases, ip.base_count);
-    ++ips;
+    for (uint32_t i = 0; i < ip.instances; ++i) {
+      put_ip(out, ip.hardware_id, i, ip.version, bases_of(ip, i), is_wide);
+      ++ips;
+    }
   }
   // From gfx11 on copy engines have the graphics core's addresses (sdma_v6_0_get_reg_offset()).
   constexpr uint32_t kSdma0 = 42, kSdma1 = 43, kDf = 46, kUmc = 150, kThm = 3;
   const IpRow& gc = row.ip(Ip::kGc);
-  for (const uint32_t id : {kSdma0, kSdma1}) {
-    put_ip(out, id, 0, row.sdma, gc.bases, gc.base_count);
-    ++ips;
-  }
+  if (row.copy_block() == Ip::kGc)
+    for (const uint32_t id : {kSdma0, kSdma1}) {
+      put_ip(out, id, 0, row.sdma, bases_of(gc, 0), is_wide);
+      ++ips;
+    }
   // Blocks that a compute driver passes over.
-  put_ip(out, kDf, 0, {4, 3, 0}, {0x7000, 0x240b800}, 2);
-  put_ip(out, kThm, 0, {13, 0, 2}, {0x16600, 0x2400c00}, 2);
-  put_ip(out, kUmc, 0, {8, 10, 0}, {0x14000, 0x2425800}, 2);
-  put_ip(out, kUmc, 1, {8, 10, 0}, {0x54000, 0x2425c00}, 2);
+  put_ip(out, kDf, 0, {4, 3, 0}, {0x7000, 0x240b800}, is_wide);
+  put_ip(out, kThm, 0, {13, 0, 2}, {0x16600, 0x2400c00}, is_wide);
+  put_ip(out, kUmc, 0, {8, 10, 0}, {0x14000, 0x2425800}, is_wide);
+  put_ip(out, kUmc, 1, {8, 10, 0}, {0x54000 | (is_wide ? uint64_t{1} << 32 : 0), 0x2425c00},
+         is_wide);
   ips += 4;
   out.put16(count_at, ips);
   tables[0].size = out.size() - tables[0].offset;
@@ -89,38 +106,58 @@ std::vector<std::byte> make_discovery(const ChipRow& row, uint32_t version, bool
 
   // GC: gc_info_v1_2.
   tables[1].offset = out.size();
-  const std::vector<uint32_t> gc_info = {row.shader_engines,
-                                         row.wgps,
-                                         0,
-                                         4 /* render backends of an engine */,
-                                         16,
-                                         1024,
-                                         32,
-                                         0x20,
-                                         0x710,
-                                         0x400,
-                                         1,
-                                         32,
-                                         16,
-                                         32,
-                                         128,
-                                         1,
-                                         row.arrays,
-                                         4,
-                                         4,
-                                         8,
-                                         8,
-                                         64,
-                                         2,
-                                         32,
-                                         1,
-                                         32,
-                                         16,
-                                         1,
-                                         128,
-                                         16};
+  const bool is_cdna = row.generation == 9;
+  // gc_info_v2_0: of a chiplet, in compute units and shader arrays.
+  const std::vector<uint32_t> cdna_info = {row.shader_engines,
+                                           row.wgps,
+                                           row.arrays,
+                                           4 /* render backends of an engine */,
+                                           16 /* texture caches */,
+                                           512,
+                                           32,
+                                           0x20,
+                                           0x710,
+                                           0x400,
+                                           1,
+                                           64,
+                                           8,
+                                           32,
+                                           64,
+                                           1,
+                                           4};
+  const std::vector<uint32_t> rdna_info = {row.shader_engines,
+                                           row.wgps,
+                                           0,
+                                           4 /* render backends of an engine */,
+                                           16,
+                                           1024,
+                                           32,
+                                           0x20,
+                                           0x710,
+                                           0x400,
+                                           1,
+                                           32,
+                                           16,
+                                           32,
+                                           128,
+                                           1,
+                                           row.arrays,
+                                           4,
+                                           4,
+                                           8,
+                                           8,
+                                           64,
+                                           2,
+                                           32,
+                                           1,
+                                           32,
+                                           16,
+                                           1,
+                                           128,
+                                           16};
+  const std::vector<uint32_t>& gc_info = is_cdna ? cdna_info : rdna_info;
   out.u32(kGcTable);
-  out.u16(1), out.u16(2);
+  out.u16(is_cdna ? 2 : 1), out.u16(is_cdna ? 0 : 2);
   out.u32(static_cast<uint32_t>(12 + gc_info.size() * 4));
   for (const uint32_t word : gc_info) out.u32(word);
   tables[1].size = out.size() - tables[1].offset;

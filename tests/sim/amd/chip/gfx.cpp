@@ -32,10 +32,14 @@ constexpr const char* kCopied[] = {"CP_MQD_BASE_ADDR",
                                    "CP_HQD_EOP_BASE_ADDR_HI",
                                    "CP_HQD_EOP_CONTROL"};
 constexpr uint32_t kCompute = 0, kAql = 2;
+// v9_structs.h, struct v9_mqd: compute_current_logic_xcc_id, compute_tg_chunk_size,
+// cp_mqd_stride_size.
+constexpr uint32_t kLogicalXcc = 39, kChunk = 41, kStride = 226;
 
 }  // namespace
 
-Gfx::Gfx(EngineRoom& room) : room_(room) {
+Gfx::Gfx(EngineRoom& room, uint32_t xcc)
+    : room_(room), xcc_(xcc), is_f32_(room.bus.row().generation == 9) {
   RegisterBus& bus = room.bus;
   const auto field = [&](const char* name, std::string_view rest) {
     return bus.field(Ip::kGc, name, rest);
@@ -45,23 +49,24 @@ Gfx::Gfx(EngineRoom& room) : room_(room) {
   me_ = field("GRBM_GFX_CNTL", "MEID");
   vmid_ = field("GRBM_GFX_CNTL", "VMID");
   queue_ = field("GRBM_GFX_CNTL", "QUEUEID");
-  halt_ = field("CP_MEC_RS64_CNTL", "MEC_HALT");
+  const char* const control = is_f32_ ? "CP_MEC_CNTL" : "CP_MEC_RS64_CNTL";
+  halt_ = field(control, is_f32_ ? "MEC_ME1_HALT" : "MEC_HALT");
   for (uint32_t i = 0; i < kPipes; ++i) {
-    pipe_reset_[i] = field("CP_MEC_RS64_CNTL", fmt::format("MEC_PIPE{}_RESET", i));
-    pipe_active_[i] = field("CP_MEC_RS64_CNTL", fmt::format("MEC_PIPE{}_ACTIVE", i));
+    pipe_reset_[i] = field(control, fmt::format("MEC_{}PIPE{}_RESET", is_f32_ ? "ME1_" : "", i));
+    if (!is_f32_) pipe_active_[i] = field(control, fmt::format("MEC_PIPE{}_ACTIVE", i));
   }
-  complete_ = field("RLC_RLCS_BOOTLOAD_STATUS", "BOOTLOAD_COMPLETE");
+  if (!is_f32_) complete_ = field("RLC_RLCS_BOOTLOAD_STATUS", "BOOTLOAD_COMPLETE");
   offset_ = field("CP_HQD_PQ_DOORBELL_CONTROL", "DOORBELL_OFFSET");
   enable_ = field("CP_HQD_PQ_DOORBELL_CONTROL", "DOORBELL_EN");
   size_ = field("CP_HQD_PQ_CONTROL", "QUEUE_SIZE");
   command_ = field("RLC_SAFE_MODE", "CMD");
   cp_stat_ = &bus.declare(Ip::kGc, "CP_STAT", {.reset = kCpBusy, .is_read_only = true});
-  bootload_ = &bus.declare(Ip::kGc, "RLC_RLCS_BOOTLOAD_STATUS", {.is_read_only = true});
+  bootload_ = bus.declare_if_there(Ip::kGc, "RLC_RLCS_BOOTLOAD_STATUS", {.is_read_only = true});
   range_low_ = &bus.declare(Ip::kGc, "CP_MEC_DOORBELL_RANGE_LOWER");
   range_high_ = &bus.declare(Ip::kGc, "CP_MEC_DOORBELL_RANGE_UPPER");
-  mec_control_ = &bus.declare(
-      Ip::kGc, "CP_MEC_RS64_CNTL",
-      {.reset = halt_.mask, .write = [this](uint32_t value) { write_mec_control(value); }});
+  mec_control_ = &bus.declare(Ip::kGc, control,
+                              {.reset = halt_.mask | (is_f32_ ? pipe_reset_[0].mask : 0),
+                               .write = [this](uint32_t value) { write_mec_control(value); }});
   mec_state_ = *mec_control_;
   const auto banked = [&](const char* name, std::array<uint32_t, 16>& values) {
     bus.declare(Ip::kGc, name,
@@ -91,7 +96,7 @@ Gfx::Gfx(EngineRoom& room) : room_(room) {
                  .write = [&state](uint32_t value) { state = value; }});
   }
   declare_window();
-  declare_start();
+  if (!is_f32_) declare_start();
   declare_waves();
   for (const char* const prefix : {"CP_", "GRBM_", "RLC_", "SCRATCH_", "GB_", "TCP_", "SH_"})
     bus.declare_all(Ip::kGc, prefix);
@@ -102,17 +107,18 @@ Gfx::~Gfx() { stop_all(); }
 size_t Gfx::active_queues() const {
   size_t count = 0;
   for (const Pipe& pipe : pipes_)
-    for (const Hqd& hqd : pipe.queues) count += hqd.queue != nullptr ? 1 : 0;
+    for (const Hqd& hqd : pipe.queues) count += hqd.queue != nullptr || hqd.is_served ? 1 : 0;
   return count;
 }
 
 void Gfx::declare_window() {
   const uint32_t first = *room_.bus.address_of(Ip::kGc, "CP_MQD_BASE_ADDR"),
-                 last = *room_.bus.address_of(Ip::kGc, "CP_HQD_DEQUEUE_STATUS");
+                 last = *room_.bus.address_of(
+                     Ip::kGc, is_f32_ ? "CP_HQD_AQL_DISPATCH_ID_HI" : "CP_HQD_DEQUEUE_STATUS");
   // Several names of the header share an address, and some addresses have none.
   std::map<uint32_t, std::string> names;
   for (const RegisterRow& row : registers_of(room_.bus.row().ip(Ip::kGc).header)) {
-    const uint32_t address = room_.bus.row().ip(Ip::kGc).bases[row.segment] + row.offset;
+    const uint32_t address = room_.bus.base(Ip::kGc, row.segment) + row.offset;
     if (!row.name.starts_with("CP_HQD_") && !row.name.starts_with("CP_MQD_")) continue;
     if (address < first || address > last) continue;
     offsets_[std::string(row.name)] = address - first;
@@ -185,16 +191,16 @@ void Gfx::write_window(uint32_t index, uint32_t value) {
     hqd->words[index] = value;
     // 1 drains, 2 resets the waves; either way the queue goes, unless the processor hangs.
     const bool obeys = !room_.options.hangs_mec;
-    if ((value & 7) != 0 && hqd->queue && obeys) deactivate(*hqd);
+    if ((value & 7) != 0 && (hqd->queue || hqd->is_served) && obeys) deactivate(*hqd);
     return;
   }
   if (index != offsets_.at("CP_HQD_ACTIVE")) {
     hqd->words[index] = value;
     return;
   }
-  if ((value & 1) != 0 && !hqd->queue)
+  if ((value & 1) != 0 && !hqd->queue && !hqd->is_served)
     activate(*hqd, pipe_.of(*select_), queue_.of(*select_));
-  else if ((value & 1) == 0 && hqd->queue)
+  else if ((value & 1) == 0 && (hqd->queue || hqd->is_served))
     deactivate(*hqd);
   hqd->words[index] = value & 1;
 }
@@ -214,6 +220,8 @@ void Gfx::write_mec_control(uint32_t value) {
     const uint64_t wanted = room_.options.mec_start;
     if (!room_.psp.is_autoload_done())
       violation(fmt::format("MEC pipe {} leaves reset before autoload", i));
+    else if (is_f32_)
+      pipe.has_started = true;
     else if (pipe.start == 0 || (wanted != 0 && pipe.start != wanted))
       // Pipes that nobody uses may start nowhere.
       pipe.has_started = false;
@@ -226,7 +234,7 @@ void Gfx::write_mec_control(uint32_t value) {
 
 bool Gfx::is_running(uint32_t pipe) const {
   const uint32_t state = mec_state_;
-  return halt_.of(state) == 0 && pipe_active_[pipe].of(state) != 0 &&
+  return halt_.of(state) == 0 && (is_f32_ || pipe_active_[pipe].of(state) != 0) &&
          pipe_reset_[pipe].of(state) == 0;
 }
 
@@ -246,7 +254,17 @@ void Gfx::activate(Hqd& hqd, uint32_t pipe_index, uint32_t queue_index) {
     violation(who + " has no EOP buffer");
   if (sh_mem_config_[0] == 0) violation(who + ": SH_MEM_CONFIG of VMID 0 was never set");
   const bool is_aql = (get("CP_HQD_AQL_CONTROL") & 1) != 0;
+  const uint32_t xccs = room_.bus.row().xccs();
+  if (xccs > 1 && is_aql && room_.psp.partitions() != 1)
+    violation(who + " of several chiplets before SPATIAL_PART 1");
+  hqd.is_checked = false;
+  if (xcc_ != 0) {
+    if (!is_aql) violation(fmt::format("{}: a PM4 queue on chiplet {}", who, xcc_));
+    hqd.is_served = true;
+    return;
+  }
   QueueSetup setup;
+  setup.xccs = xccs;
   setup.type = is_aql ? kAql : kCompute;
   setup.generation = room_.bus.row().generation;
   setup.ring = (pair("CP_HQD_PQ_BASE", "CP_HQD_PQ_BASE_HI") & 0xff'ffff'ffff) << 8;
@@ -288,6 +306,7 @@ void Gfx::activate(Hqd& hqd, uint32_t pipe_index, uint32_t queue_index) {
 }
 
 void Gfx::deactivate(Hqd& hqd) {
+  hqd.is_served = false;
   hqd.queue.reset();
   word(hqd, "CP_HQD_ACTIVE") = 0;
   word(hqd, "CP_HQD_DEQUEUE_REQUEST") = 0;
@@ -296,7 +315,7 @@ void Gfx::deactivate(Hqd& hqd) {
 bool Gfx::check_descriptor(Hqd& hqd) {
   const uint64_t address =
       uint64_t{word(hqd, "CP_MQD_BASE_ADDR_HI")} << 32 | (word(hqd, "CP_MQD_BASE_ADDR") & ~3u);
-  std::array<uint32_t, 0xc0> mqd{};
+  std::array<uint32_t, 0xe4> mqd{};
   if (!room_.hub.read(address, std::as_writable_bytes(std::span(mqd)))) {
     violation(fmt::format("the queue descriptor at {:#x} is nowhere", address));
     return false;
@@ -306,10 +325,39 @@ bool Gfx::check_descriptor(Hqd& hqd) {
                           mqd[0], kMqdHeader));
     return false;
   }
+  if (const uint32_t xccs = room_.bus.row().xccs(); xccs > 1) {
+    const bool is_aql = (word(hqd, "CP_HQD_AQL_CONTROL") & 1) != 0;
+    if (mqd[kStride] == 0 || (is_aql && (mqd[kLogicalXcc] != xcc_ || mqd[kChunk] != 1)))
+      violation(
+          fmt::format("chiplet {}: the descriptor is of logical XCC {}, chunk size {}, "
+                      "distance {:#x}",
+                      xcc_, mqd[kLogicalXcc], mqd[kChunk], mqd[kStride]));
+  }
   for (const char* const name : kCopied) {
     const uint32_t there = mqd[kMqdRegisters + offsets_.at(name)], here = word(hqd, name);
     if (there != here)
       violation(fmt::format("{} is {:#x}, and {:#x} in the queue descriptor", name, here, there));
+  }
+  return true;
+}
+
+/// The first doorbell reaches all chiplets.
+bool Gfx::check_chiplets(uint32_t pipe, uint32_t queue) {
+  Hqd& mine = pipes_[pipe].queues[queue];
+  if ((word(mine, "CP_HQD_AQL_CONTROL") & 1) == 0) return true;
+  for (Gfx* const other : chiplets_) {
+    if (other == this) continue;
+    Hqd& theirs = other->pipes_[pipe].queues[queue];
+    const auto differs = [&](const char* name) { return word(mine, name) != word(theirs, name); };
+    if (!theirs.is_served || !other->is_running(pipe) || differs("CP_HQD_PQ_BASE") ||
+        differs("CP_HQD_PQ_BASE_HI") || differs("CP_HQD_AQL_CONTROL") ||
+        differs("CP_HQD_PQ_DOORBELL_CONTROL")) {
+      violation(fmt::format("queue {} of pipe {} is not chiplet {}'s", queue, pipe, other->xcc_));
+      return false;
+    }
+    if (other->room_.hub.root() != room_.hub.root())
+      violation(fmt::format("chiplet {} has other page tables than the first", other->xcc_));
+    if (!other->check_descriptor(theirs)) return false;
   }
   return true;
 }
@@ -323,7 +371,8 @@ bool Gfx::has(uint32_t dword) {
 
 bool Gfx::ring(uint32_t dword, uint64_t value) {
   for (uint32_t p = 0; p < kPipes; ++p)
-    for (Hqd& hqd : pipes_[p].queues) {
+    for (uint32_t q = 0; q < kQueues; ++q) {
+      Hqd& hqd = pipes_[p].queues[q];
       const uint32_t control = word(hqd, "CP_HQD_PQ_DOORBELL_CONTROL");
       if (!hqd.queue || offset_.of(control) != dword) continue;
       bool arrives = true;
@@ -341,7 +390,7 @@ bool Gfx::ring(uint32_t dword, uint64_t value) {
       if (!arrives) return false;
       if (!is_running(p))
         violation(fmt::format("a doorbell rings while MEC pipe {} does not run", p));
-      if (!hqd.is_checked) hqd.is_checked = check_descriptor(hqd);
+      if (!hqd.is_checked) hqd.is_checked = check_descriptor(hqd) && check_chiplets(p, q);
       // Dwords: an AQL doorbell names the last packet of 16, not the next.
       const bool is_aql = (word(hqd, "CP_HQD_AQL_CONTROL") & 1) != 0;
       const uint64_t write_pointer = is_aql ? (value + 1) * 16 : value;
@@ -363,7 +412,7 @@ void Gfx::soft_reset(uint32_t value) {
     for (auto& state : pipe_interrupts_) state = 0;
   }
   for (uint32_t i = 0; i < 2; ++i)
-    if (has(i == 0 ? "SOFT_RESET_SDMA0" : "SOFT_RESET_SDMA1") && soft_reset_sdma_)
+    if (!is_f32_ && has(i == 0 ? "SOFT_RESET_SDMA0" : "SOFT_RESET_SDMA1") && soft_reset_sdma_)
       soft_reset_sdma_(i);
 }
 
@@ -371,13 +420,14 @@ void Gfx::stop_all() {
   for (Pipe& pipe : pipes_)
     for (Hqd& hqd : pipe.queues) {
       hqd.queue.reset();
+      hqd.is_served = false;
       hqd.words.fill(0);
     }
 }
 
 void Gfx::boot() {
   *cp_stat_ = 0;
-  *bootload_ = room_.options.hides_bootload ? 2 : complete_.mask | 1;
+  if (bootload_ != nullptr) *bootload_ = room_.options.hides_bootload ? 2 : complete_.mask | 1;
 }
 
 void Gfx::reset() {

@@ -21,6 +21,11 @@
 //   bad
 //       packets without OPCODE_ERROR_INT_ENABLE: gfx_v11_0_set_compute_eop_interrupt_state(),
 //       gfx_v11_0_set_bad_op_fault_state().
+//   X9  several chiplets: an AQL queue that not all of them have alike when its first doorbell
+//   rings,
+//       a descriptor of another logical XCC than its place, or without their distance; a PM4 queue
+//       on another than the first; AQL before SPATIAL_PART 1; hubs with other tables than the
+//       first. init_mqd_v9_4_3(), hiq_load_mqd_kiq_v9_4_3().
 // A read of CP_HQD_PQ_RPTR gives the packet that is being executed; hardware fetches ahead. Waves
 // of a queue are shown in its shader engine's first WGP, one after the other on its four SIMDs.
 
@@ -47,6 +52,7 @@ struct EngineRoom {
   RegisterBus& bus;
   Fabric& fabric;
   Hub& hub;
+  Hub& copy_hub;  ///< of copy engines that are no part of the graphics core
   InterruptHandler& interrupts;
   Nbio& nbio;
   Psp& psp;
@@ -58,7 +64,9 @@ struct EngineRoom {
 /// Thread: the register bus's.
 class Gfx {
  public:
-  explicit Gfx(EngineRoom& room);
+  /// `xcc`: which chiplet. All of an AQL queue's chiplets have it; the first one runs it.
+  Gfx(EngineRoom& room, uint32_t xcc);
+  void set_chiplets(std::vector<Gfx*> all) { chiplets_ = std::move(all); }
   ~Gfx();
   void boot();  ///< autoload is done
   void reset();
@@ -75,6 +83,7 @@ class Gfx {
     std::array<uint32_t, kWindow> words{};  ///< from CP_MQD_BASE_ADDR on
     std::unique_ptr<Queue> queue;
     bool is_checked = false;
+    bool is_served = false;  ///< active on a chiplet whose engine is the first one's
   };
   struct Pipe {
     uint64_t start = 0;
@@ -95,10 +104,14 @@ class Gfx {
   void deactivate(Hqd& hqd);
   bool check_descriptor(Hqd& hqd);
   void stop_all();
+  bool check_chiplets(uint32_t pipe, uint32_t queue);
   bool is_running(uint32_t pipe) const;
   void violation(std::string text) { room_.bus.violations().add("GFX: " + std::move(text)); }
 
   EngineRoom& room_;
+  const uint32_t xcc_;
+  const bool is_f32_;  ///< the MEC is no RS64: CP_MEC_CNTL, begins at 0
+  std::vector<Gfx*> chiplets_;
   std::map<std::string, uint32_t> offsets_;  ///< in the window, by register
   std::array<Pipe, kPipes> pipes_;
   uint32_t *select_ = nullptr, *mec_control_ = nullptr, *bootload_ = nullptr, *cp_stat_ = nullptr,

@@ -17,6 +17,10 @@ constexpr uint64_t kAddress = 0x0000'ffff'ffff'f000, kLeafGfx11 = uint64_t{1} <<
 // 50:48, PRT 51, PDE_PTE 54, LOG 55, TF 56, NOALLOC 58. gfx12: MTYPE 55:54, PRT 56, NOALLOC 58 (DCC
 // as well), block size 62:58, leaf 63.
 constexpr uint64_t kReservedGfx11 = 0xfa30'0000'0000'0000, kReservedGfx12 = 0x003f'0000'0000'0000;
+// gfx9 (AMDGPU_PTE_*_VG10): PRT 51, PDE_PTE 54, LOG 55, TF 56, MTYPE 58:57, block fragment size
+// 63:59 of directories.
+constexpr uint64_t kReservedGfx9 = 0x0037'0000'0000'0000;
+constexpr uint64_t kTranslateFurther = uint64_t{1} << 56, kBlockSizeShift = 59;
 constexpr uint32_t kSystemBits = 44;
 constexpr uint64_t kPage = 4096;
 
@@ -24,7 +28,10 @@ constexpr uint64_t kPage = 4096;
 
 Hub::Hub(HubKind kind, RegisterBus& bus, Fabric& fabric)
     : kind_(kind),
-      prefix_(kind == HubKind::kGc ? "GC" : "MM"),
+      // Before gfx10 both hubs' registers have the same names.
+      prefix_(bus.row().generation == 9 ? ""
+              : kind == HubKind::kGc    ? "GC"
+                                        : "MM"),
       ip_(kind == HubKind::kGc ? Ip::kGc : Ip::kMmhub),
       bus_(bus),
       fabric_(fabric) {
@@ -104,7 +111,8 @@ void Hub::declare_engines() {
     declare(
         base + "REQ", {.write = [this, &engine, i](uint32_t value) {
           const std::lock_guard lock(mutex_);
-          if (kind_ == HubKind::kMm && !engine.is_held)
+          // gmc_v9_0_use_invalidate_semaphore(): not on 9.4.3.
+          if (kind_ == HubKind::kMm && bus_.row().generation != 9 && !engine.is_held)
             violation(fmt::format("{}VM_INVALIDATE_ENG{}_REQ without the semaphore", prefix_, i));
           engine.request = value;
           engine.answered = 0;
@@ -132,8 +140,12 @@ void Hub::acknowledge(uint32_t engine_index) {
   const auto has = [&](std::string_view field) {
     return bus_.field(ip_, reg, field).of(request) != 0;
   };
-  if (has("INVALIDATE_L2_PTES") && has("INVALIDATE_L1_PTES")) leaves_.clear();
   const uint32_t depth = depth_.of(*context0_);
+  if (has("INVALIDATE_L2_PTES") && has("INVALIDATE_L1_PTES")) {
+    leaves_.clear();
+    // Entries that translate further are entries of page tables, too.
+    std::erase_if(directories_, [&](const auto& kept) { return kept.first.first >= depth; });
+  }
   // PDE0 points to the tables of leaves: the last directory level.
   const std::array<std::string_view, 3> levels = {"INVALIDATE_L2_PDE0", "INVALIDATE_L2_PDE1",
                                                   "INVALIDATE_L2_PDE2"};
@@ -192,7 +204,8 @@ bool Hub::read_table(uint64_t address, bool is_system, uint64_t* value) {
 
 void Hub::check_entry(uint64_t value, uint32_t level, bool is_leaf) {
   const bool is_gfx12 = bus_.row().pte == PteFormat::kGfx12;
-  if ((value & (is_gfx12 ? kReservedGfx12 : kReservedGfx11)) != 0)
+  const bool is_gfx9 = bus_.row().pte == PteFormat::kGfx9;
+  if ((value & (is_gfx12 ? kReservedGfx12 : is_gfx9 ? kReservedGfx9 : kReservedGfx11)) != 0)
     violation(fmt::format("page table entry {:#x} of level {} has reserved bits", value, level));
   if (is_leaf && is_gfx12 && (value & kLeafGfx12) == 0)
     violation(fmt::format("page table entry {:#x} without IS_PTE", value));
@@ -284,6 +297,8 @@ std::optional<Hub::Place> Hub::translate_locked(uint64_t va, HubAccess /*access*
     return std::nullopt;
   }
   const bool is_gfx12 = bus_.row().pte == PteFormat::kGfx12;
+  if (bus_.row().pte == PteFormat::kGfx9 && block_size_.of(*context0_) != 0)
+    return walk_further(va, (va >> 12) - first, table, why);
   const uint32_t depth = depth_.of(*context0_), leaf_bits = 9 + block_size_.of(*context0_);
   const uint64_t page = (va >> 12) - first;
   for (uint32_t level = 0;; ++level) {
@@ -311,6 +326,63 @@ std::optional<Hub::Place> Hub::translate_locked(uint64_t va, HubAccess /*access*
     if (enable_l1_.of(*l1_) != 0) leaves_[page_va] = {bytes, *value};
     return place(va, page_va, bytes, *value, why);
   }
+}
+
+/// gfx9 with a block size: entries of the last directory cover 2^(9 + size) pages. Each says in
+/// bits 63:59 how many pages one entry of its table stands for; such an entry is a page of that
+/// size, or has TF and names a table of 4 KiB pages.
+/// Source: gmc_v9_0_get_vm_pde(), gfxhub_v1_2_xcc_setup_vmid_config(), amdgpu_vm.h.
+std::optional<Hub::Place> Hub::walk_further(uint64_t va, uint64_t page, uint64_t root,
+                                            const char** why) {
+  const uint32_t depth = depth_.of(*context0_), size = block_size_.of(*context0_);
+  uint64_t table = root;
+  const auto take = [&](uint32_t level, uint64_t index, uint64_t key) -> std::optional<uint64_t> {
+    const auto value = entry(level, table, index, key);
+    if (value && (*value & kValid) != 0) return value;
+    *why = value ? "no valid entry" : "the page table is nowhere";
+    return std::nullopt;
+  };
+  const auto leaf = [&](uint64_t value, uint32_t shift) {
+    const uint64_t bytes = kPage << shift, page_va = (page >> shift << shift) * kPage;
+    if (((value & kAddress) & (bytes - 1)) != 0)
+      violation(fmt::format("page table entry {:#x} of a page of {:#x} bytes is not aligned", value,
+                            bytes));
+    const uint64_t start = va - (page * kPage + va % kPage) + page_va;
+    if (enable_l1_.of(*l1_) != 0) leaves_[start] = {bytes, value};
+    return place(va, start, bytes, value, why);
+  };
+  for (uint32_t level = 0; level < depth; ++level) {
+    const uint32_t shift = 9 + size + 9 * (depth - level - 1);
+    const uint64_t key = page >> shift;
+    const auto value = take(level, level == 0 ? key : key & 0x1ff, key);
+    if (!value) return std::nullopt;
+    check_entry(*value, level, (*value & kLeafGfx11) != 0);
+    if ((*value & kLeafGfx11) != 0) return leaf(*value, shift);
+    const uint64_t block = *value >> kBlockSizeShift;
+    if (block != (level + 1 == depth ? size : 0u))
+      violation(
+          fmt::format("page directory entry {:#x} of level {} has a block fragment size of "
+                      "{}, the context {}",
+                      *value, level, block, size));
+    directories_[{level, key}] = *value;
+    table = *value;
+  }
+  const uint64_t block_key = page >> size;
+  const auto block = take(depth, block_key & 0x1ff, block_key);
+  if (!block) return std::nullopt;
+  const bool goes_further = (*block & kTranslateFurther) != 0;
+  check_entry(*block, depth, !goes_further);
+  if ((*block & kLeafGfx11) != 0)
+    violation(
+        fmt::format("page table entry {:#x} has PDE_PTE, which only directories have", *block));
+  if (!goes_further) return leaf(*block, size);
+  directories_[{depth, block_key}] = *block;
+  table = *block;
+  const auto value = take(depth + 1, page & ((1u << size) - 1), page);
+  if (!value) return std::nullopt;
+  check_entry(*value, depth + 1, true);
+  check_fragment(table & kAddress, (table & kSystem) != 0, page & ((1u << size) - 1), *value);
+  return leaf(*value, 0);
 }
 
 std::optional<Hub::Place> Hub::translate(uint64_t va, HubAccess access) {

@@ -15,6 +15,8 @@
 //       amdgpu_vm.h, AMDGPU_PTE_*; amdgpu_vm_pte_fragment().
 //   G4  gfx12 leaves without bit 63. AMDGPU_PTE_IS_PTE.
 //   G5  system addresses of more than 44 bits. gmc_v11_0_sw_init(), dma_set_mask_and_coherent().
+//   G7  gfx9: a block size without translate_further's shape: entries of PDB1 whose block fragment
+//       size is not that of the context, of PDB0 with PDE_PTE. gmc_v9_0_get_vm_pde().
 //   G6  a page directory base without its valid bit. amdgpu_gmc_pd_addr().
 //
 // Translations are kept until they are flushed: leaves until L1 and L2 entries are, directory
@@ -90,6 +92,7 @@ class Hub final : public GpuMemory {
   void declare_engines();
   void acknowledge(uint32_t engine);
   std::optional<Place> translate_locked(uint64_t va, HubAccess access, const char** why);
+  std::optional<Place> walk_further(uint64_t va, uint64_t page, uint64_t root, const char** why);
   std::optional<Place> aperture(uint64_t va);
   std::optional<uint64_t> entry(uint32_t level, uint64_t table, uint64_t index, uint64_t key);
   bool read_table(uint64_t address, bool is_system, uint64_t* value);
@@ -125,6 +128,11 @@ class Hub final : public GpuMemory {
   };
   std::map<uint64_t, Leaf> leaves_;                                ///< TLB, by page address
   std::map<std::pair<uint32_t, uint64_t>, uint64_t> directories_;  ///< by level and prefix
+  /// Where the tables of leaves begin, to know whether two hubs have the same.
+ public:
+  uint64_t root() const { return uint64_t{*base_hi_} << 32 | *base_lo_; }
+
+ private:
   std::map<std::string, uint64_t> told_;
 };
 

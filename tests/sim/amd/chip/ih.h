@@ -23,7 +23,9 @@ namespace bm::sim::amd {
 /// soc15_ih_clientid.h, SOC21_IH_CLIENTID_*.
 namespace ih_client {
 inline constexpr uint8_t kGfx = 0x0a, kVmc = 0x12, kGrbmCp = 0x14;
-}
+/// SOC15_IH_CLIENTID_UTCL2; there kGfx is SE0SH, the first shader engine.
+inline constexpr uint8_t kUtcl2 = 0x1b;
+}  // namespace ih_client
 /// irqsrcs_gfx_11_0_0.h, GFX_11_0_0__SRCID__*.
 namespace ih_source {
 inline constexpr uint8_t kUtcl2Fault = 0, kSdmaTrap = 49, kCpEop = 181, kCpBadOpcode = 183,

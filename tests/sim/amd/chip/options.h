@@ -23,7 +23,7 @@ enum class BusFault : uint8_t {
 };
 
 struct ChipOptions {
-  std::string chip = "gfx1201";  ///< gfx1100, gfx1101, gfx1102, gfx1200, gfx1201
+  std::string chip = "gfx1201";  ///< gfx942, gfx1100, gfx1101, gfx1102, gfx1200, gfx1201
   uint16_t device_id = 0;        ///< 0: the chip's first
   uint64_t vram_bytes = uint64_t{4} << 30;
   uint64_t bar0_bytes = uint64_t{256} << 20;  ///< at power-on; resizable up to vram_bytes
@@ -33,6 +33,8 @@ struct ChipOptions {
   uint64_t physical_base = 0x1'0000'0000;  ///< where memory for DMA lies without an IOMMU
   bool has_function_reset = true;
   uint32_t discovery_version = 4;
+  /// MI300X: of its power management firmware, before 85.115.0 the SOS file's second set is wanted.
+  uint32_t pmfw_version = 0x00557a00;
   /// Doorbells take dwords, the lower half first: a USB bridge sends nothing wider. tinygrad's
   /// driver rings so (support/usb.py, pcie_mem_write()).
   bool takes_half_doorbells = false;

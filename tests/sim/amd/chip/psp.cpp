@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -36,7 +37,8 @@ constexpr uint32_t kLoadOs = 0x20000;
 // psp_gfx_if.h, psp_gfx_crtl_cmd_id and psp_gfx_cmd_id.
 constexpr uint32_t kMakeKernelRing = 2u << 16, kDestroyRings = 3u << 16;
 constexpr uint32_t kLoadTa = 1, kUnloadTa = 2, kSetupTmr = 5, kLoadIpFw = 6, kDestroyTmr = 7,
-                   kBootConfig = 0x22, kLoadToc = 0x20, kAutoload = 0x21, kInvoke = 3;
+                   kBootConfig = 0x22, kLoadToc = 0x20, kAutoload = 0x21, kInvoke = 3,
+                   kPartition = 0x27;
 // psp_gfx_cmd_resp: dwords of the command's own words and of the answer.
 constexpr size_t kCommandDwords = 256, kId = 2, kArguments = 7, kAnswer = 864 / 4;
 constexpr uint32_t kFrameDwords = 16;
@@ -97,6 +99,7 @@ void Psp::reset() {
   booted_.clear();
   loaded_.clear();
   missing_.clear();
+  partitions_ = 0;
   has_os_ = has_ring_ = has_region_ = is_autoload_done_ = knows_contents_ = false;
 }
 
@@ -126,6 +129,14 @@ bool Psp::fetch(uint64_t address, std::span<std::byte> to, const char* what) {
 }
 
 bool Psp::check_image(uint64_t address, uint64_t bytes, const std::string& what, Image kind) {
+  if (kind == Image::kOpaque) {
+    std::vector<std::byte> all(bytes / 4 * 4);
+    if (!fetch(address, all, what.c_str())) return false;
+    const std::span words(reinterpret_cast<const uint32_t*>(all.data()), all.size() / 4);
+    if (std::ranges::count(words, Vram::kPoison) <= 8) return true;
+    violation(fmt::format("{} at {:#x} is partly memory that nobody wrote", what, address));
+    return false;
+  }
   constexpr uint64_t kHeader = 0x100, kAround = 0x200;
   std::array<std::byte, kHeader> header{};
   if (bytes != 0 && bytes < kHeader) {
@@ -170,7 +181,7 @@ void Psp::boot_command(uint32_t command) {
   for (auto later = step; later != kBootSteps.end(); ++later)
     if (booted_.contains(later->command)) return fail(fmt::format("{} came before", later->name));
   const IpVersion& version = bus_.row().ip(Ip::kMp0).version;
-  const bool is_newer = version.major >= 14 || version.revision >= 10;
+  const bool is_newer = version.major >= 14 || version.revision >= 10 || bus_.row().has_direct_load;
   for (auto earlier = kBootSteps.begin(); earlier != step; ++earlier)
     if ((earlier->need == Need::kAlways || (earlier->need == Need::kNewer && is_newer)) &&
         !booted_.contains(earlier->command))
@@ -253,7 +264,11 @@ uint32_t Psp::execute(std::vector<uint32_t>& command) {
     case kSetupTmr: return setup_region(command);
     case kDestroyTmr: has_region_ = false; return 0;
     case kLoadIpFw: return load(command);
-    case kAutoload: return autoload();
+    case kAutoload:
+      if (!bus_.row().has_direct_load) return autoload();
+      violation("AUTOLOAD_RLC on a chip that has none");
+      return kUnknownCommand;
+    case kPartition: return partition(command[kArguments]);
     case kLoadTa:
       if (!check_image(pair(0), command[kArguments + 2], "trusted application")) return kBadImage;
       command[kAnswer + 1] = 1;  // session
@@ -269,7 +284,10 @@ uint32_t Psp::setup_region(const std::vector<uint32_t>& command) {
   const uint64_t address = uint64_t{command[kArguments + 1]} << 32 | command[kArguments],
                  bytes = command[kArguments + 2];
   // Where the boot loader made the region itself the driver may say so with nothing.
-  if (bus_.row().has_reserved_tmr && bytes == 0) return 0;
+  if (bus_.row().has_reserved_tmr && bytes == 0) {
+    has_region_ = true;
+    return 0;
+  }
   const uint64_t offset = address - fabric_.fb_base;
   if (!knows_contents_) {
     violation("SETUP_TMR before LOAD_TOC");
@@ -293,17 +311,43 @@ uint32_t Psp::load(const std::vector<uint32_t>& command) {
     violation(fmt::format("LOAD_IP_FW of type {}", type));
     return kBadParameters;
   }
-  if (!has_region_ && !bus_.row().has_reserved_tmr && !is_smu) {
+  const bool is_direct = bus_.row().has_direct_load;
+  if (!has_region_ && (is_direct || !bus_.row().has_reserved_tmr) && !is_smu) {
     violation(fmt::format("LOAD_IP_FW of type {} before SETUP_TMR", type));
     return kBadState;
   }
   if (address % 4096 != 0) violation(fmt::format("firmware at {:#x} is not aligned", address));
   const bool is_stack = type >= 90 && type <= 97;  // GFX_FW_TYPE_RS64_*_STACK
   if (!check_image(address, bytes, fmt::format("firmware of type {}", type),
-                   is_stack ? Image::kPadded : Image::kPlain))
+                   is_direct  ? Image::kOpaque
+                   : is_stack ? Image::kPadded
+                              : Image::kPlain))
     return kBadImage;
   loaded_.insert(type);
   if (is_smu && on_smu_loaded) on_smu_loaded();
+  if (is_direct) boot_when_complete();
+  return 0;
+}
+
+void Psp::boot_when_complete() {
+  using enum FirmwareType;
+  for (const FirmwareType type : {kMec, kMecJumpTable, kRlcG, kSdma0, kRegisterList})
+    if (!has(type)) return;
+  if (std::exchange(is_autoload_done_, true)) return;
+  if (on_autoload) on_autoload();
+}
+
+uint32_t Psp::partition(uint32_t count) {
+  if (!is_autoload_done_) {
+    violation("SPATIAL_PART before the graphics core's files");
+    return kBadState;
+  }
+  if (count == 0 || bus_.row().xccs() % count != 0) {
+    violation(
+        fmt::format("SPATIAL_PART of {} partitions of {} chiplets", count, bus_.row().xccs()));
+    return kBadParameters;
+  }
+  partitions_ = count;
   return 0;
 }
 

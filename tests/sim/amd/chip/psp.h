@@ -21,6 +21,10 @@
 //   P6  a region smaller than the table of contents asked for, not aligned to 1 MiB.
 //   P7  AUTOLOAD_RLC without all that the graphics core boots from: taken, and the core does not
 //       come up.
+//   P9  chips without autoload: AUTOLOAD_RLC at all, firmware before an empty SETUP_TMR, partitions
+//   that
+//       do not divide the chiplets or come before the graphics core's files. What their files look
+//       like is in no package seen here: only that all of them was written and flushed.
 //   P8  addresses that the MM hub does not translate, and what the HDP still holds of them.
 
 #include <cstdint>
@@ -37,12 +41,16 @@ namespace bm::sim::amd {
 
 /// psp_gfx_if.h, GFX_FW_TYPE_*; those that the model tells apart.
 enum class FirmwareType : uint32_t {
+  kMec = 4,
+  kMecJumpTable = 5,
   kRlcV = 7,
   kRlcG = 8,
+  kSdma0 = 9,
   kSmu = 18,
   kRlcP = 25,
   kRlcIram = 26,
   kRlcDram = 48,
+  kRegisterList = 67,
   kImuI = 68,
   kImuD = 69,
   kSdmaTh0 = 71,
@@ -68,6 +76,9 @@ class Psp {
   /// As another driver leaves it: the secure OS runs, with a ring.
   void leave_running();
 
+  /// Of GFX_CMD_ID_SRIOV_SPATIAL_PART; 0: nobody has said.
+  uint32_t partitions() const { return partitions_; }
+
   std::function<void()> on_smu_loaded, on_autoload;
   std::map<uint32_t, uint32_t> planted_status;  ///< by command; answers with it
   bool hangs = false;                           ///< after the next boot loader command
@@ -81,7 +92,10 @@ class Psp {
   uint32_t setup_region(const std::vector<uint32_t>& command);
   uint32_t load(const std::vector<uint32_t>& command);
   uint32_t autoload();
-  enum class Image : uint8_t { kPlain, kPadded, kKeys };
+  /// Without autoload: the graphics core boots once its files are there.
+  void boot_when_complete();
+  uint32_t partition(uint32_t count);
+  enum class Image : uint8_t { kPlain, kPadded, kKeys, kOpaque };
   bool check_image(uint64_t address, uint64_t bytes, const std::string& what,
                    Image kind = Image::kPlain);
   bool fetch(uint64_t address, std::span<std::byte> to, const char* what);
@@ -101,7 +115,7 @@ class Psp {
   bool knows_contents_ = false;
   std::set<uint32_t> loaded_;
   std::string missing_;
-  uint32_t read_pointer_ = 0;
+  uint32_t read_pointer_ = 0, partitions_ = 0;
 };
 
 }  // namespace bm::sim::amd

@@ -7,7 +7,7 @@ namespace {
 
 // Linux, soc15_hw_ip.h: *_HWID.
 constexpr uint16_t kMp1Id = 1, kGcId = 11, kMmhubId = 34, kOsssysId = 40, kHdpId = 41,
-                   kNbifId = 108, kMp0Id = 255;
+                   kNbifId = 108, kMp0Id = 255, kSdma0Id = 42;
 
 struct Versions {
   IpVersion gc, mmhub, nbio, osssys, mp, hdp;
@@ -117,7 +117,44 @@ std::vector<ChipRow> make_rows() {
   navi48.sdma = {7, 0, 1};
   navi48.shader_engines = 4;
   navi48.ips = make_ips(navi4(1, 3), 0x20);
-  return {navi31, navi32, navi33, navi44, navi48};
+  // MI300X: eight chiplets on four dies with four copy engines each (aqua_vanjaram.c,
+  // sdma_v4_4_2.c). Where their registers are is in no public file: GC as aldebaran_ip_offset.h has
+  // it, further chiplets and dies beyond BAR 5, where amdgpu_device_rreg() goes by an index.
+  const ChipRow mi300x = {
+      .name = "gfx942",
+      .device_ids = {0x74a1},
+      .revision = 0,
+      .isa = "gfx942",
+      .pte = PteFormat::kGfx9,
+      .smu = SmuInterface::k13_0_6,
+      .sdma = {4, 4, 2},
+      .generation = 9,
+      .has_reserved_tmr = true,
+      .has_direct_load = true,
+      .shader_engines = 4,
+      .arrays = 1,
+      .wgps = 10,
+      .ips = {
+          {Ip::kGc, kGcId, {9, 4, 3}, "gc_9_4_3", {0x2000, 0xa000, 0x2402c00}, 3, 8, 0x100000},
+          {Ip::kMmhub, kMmhubId, {1, 8, 0}, "mmhub_1_8_0", {0x1a028, 0x2408800}, 2, 4, 0x140000},
+          {Ip::kNbio,
+           kNbifId,
+           {7, 9, 0},
+           "nbio_7_9_0",
+           {0x0, 0x14, 0xd20, 0x10400, 0x241b000, 0x4040000, 0x5000000, 0x6000000, 0x7000000},
+           9},
+          {Ip::kOsssys, kOsssysId, {4, 4, 2}, "osssys_4_4_2", {0x10a8, 0x240a000}, 2},
+          {Ip::kMp0,
+           kMp0Id,
+           {13, 0, 6},
+           "mp_13_0_6",
+           {0x16028, 0xdc0000, 0xe00000, 0xe40000, 0x243fc00},
+           5},
+          {Ip::kMp1, kMp1Id, {13, 0, 6}, "", {0x16028, 0xdc0000, 0xe00000, 0xe40000, 0x243fc00}, 5},
+          {Ip::kHdp, kHdpId, {4, 4, 2}, "hdp_4_4_2", {0xf28, 0x240a400}, 2},
+          {Ip::kSdma, kSdma0Id, {4, 4, 2}, "sdma_4_4_2", {0x7100, 0x240c000}, 2, 16, 0x100},
+      }};
+  return {mi300x, navi31, navi32, navi33, navi44, navi48};
 }
 
 }  // namespace

@@ -92,6 +92,7 @@ std::vector<uint32_t> levels(uint32_t clock) {
 }  // namespace
 
 Smu::Smu(RegisterBus& bus, Hub& hub) : bus_(bus), hub_(hub) {
+  is_alive_ = bus.row().has_direct_load;
   declare(main_, kMessage66, kArgument82, kAnswer90, false);
   declare(debug_, kMessage75, kArgument53, kAnswer54, true);
 }
@@ -140,7 +141,7 @@ void Smu::declare(Mailbox& box, uint32_t message, uint32_t argument, uint32_t an
 }
 
 void Smu::reset() {
-  is_alive_ = false;
+  is_alive_ = bus_.row().has_direct_load;
   main_.polls = debug_.polls = 0;
   has_dram_ = false;
   dram_high_ = dram_low_ = features_ = 0;
@@ -162,6 +163,10 @@ bool Smu::is_known(uint32_t message) const {
 }
 
 uint32_t Smu::run_debug(uint32_t message) {
+  if (bus_.row().smu == SmuInterface::k13_0_6) {
+    bus_.violations().add("SMU: the debug mailbox of 13.0.6 is not modelled");
+    return kUnknown;
+  }
   if (message == kDebugTest) return kOk;
   // Only where the kernel resets so: smu_v13_0_0_ppt.c, smu_v13_0_7_ppt.c sends
   // PPSMC_MSG_Mode1Reset as well, smu_v14_0_2_ppt.c.
@@ -273,7 +278,41 @@ uint32_t Smu::get_limit(uint32_t* argument) {
   return kFailed;
 }
 
+/// smu_v13_0_6_ppsmc.h.
+uint32_t Smu::run_mi300(uint32_t message, uint32_t* argument) {
+  constexpr uint32_t kTestMi300 = 1, kVersionMi300 = 2, kReset = 3, kInterface = 4, kEnable = 5,
+                     kHigh = 0xd, kLow = 0xe, kSoftMinMi300 = 0x13, kSoftMaxMi300 = 0x14,
+                     kByIndexMi300 = 0x17;
+  switch (message) {
+    case kTestMi300: ++*argument; return kOk;
+    case kVersionMi300: *argument = 0x00557a00; return kOk;
+    case kInterface: *argument = 0x8042024; return kOk;
+    case kEnable:
+      if (!has_dram_) break;
+      features_ = UINT32_MAX;
+      return kOk;
+    case kHigh: dram_high_ = *argument; return kOk;
+    case kLow:
+      dram_low_ = *argument;
+      has_dram_ = true;
+      return kOk;
+    case kSoftMinMi300:
+    case kSoftMaxMi300: return levels(*argument >> 16).empty() ? kFailed : kOk;
+    case kByIndexMi300: return level(*argument, argument);
+    case kReset:
+      if (*argument != 1) break;
+      if (on_mode1) on_mode1();
+      return kOk;
+    default:
+      bus_.violations().add(fmt::format("SMU: message {:#x} is not modelled", message));
+      return kUnknown;
+  }
+  bus_.violations().add(fmt::format("SMU: message {:#x} of {:#x}", message, *argument));
+  return kPrerequisite;
+}
+
 uint32_t Smu::run(uint32_t message, uint32_t* argument) {
+  if (bus_.row().smu == SmuInterface::k13_0_6) return run_mi300(message, argument);
   if (!is_known(message)) {
     bus_.violations().add(fmt::format("SMU: unknown message {:#x}", message));
     return kUnknown;

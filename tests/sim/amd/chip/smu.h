@@ -11,6 +11,9 @@
 //   M3  tables before SetDriverDramAddr*: 0xFD (CmdRejectedPrereq), a violation; clocks and levels
 //       that there are not: 0xFF (Failed).
 //   M4  table numbers that its interface has not (TABLE_COUNT): 0xFF, a violation.
+//   M6  MI300X: its firmware is the board's and answers from power-on. GfxDriverReset of another
+//   mode than
+//       1; messages of its interface that nothing here has asked for: smu_v13_0_6_ppsmc.h.
 //   M5  power limits above the board's or of 0 W, with anything above bit 15 (smu_v13_0.c sends
 //       watts alone), of a power source that there is not: 0xFF, a violation.
 // The metrics table is written as smu13_driver_if_v13_0_0.h, smu13_driver_if_v13_0_7.h and
@@ -52,6 +55,7 @@ class Smu {
   };
   void declare(Mailbox& box, uint32_t message, uint32_t argument, uint32_t answer, bool is_debug);
   uint32_t run(uint32_t message, uint32_t* argument);
+  uint32_t run_mi300(uint32_t message, uint32_t* argument);
   uint32_t run_debug(uint32_t message);
   uint32_t level(uint32_t argument, uint32_t* out) const;
   uint32_t table(uint32_t number, bool is_to_memory);

@@ -1,0 +1,313 @@
+// MI300X (gfx942) on the modelled card: one device of eight chiplets. Nobody here executes its
+// code, so what the test's kernel does is done in its stead, from the registers that it starts
+// with.
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "drivers/amd/device.h"
+#include "tests/patience.h"
+#include "tests/unit/amd_am/rig.h"
+
+namespace bm::amd {
+namespace {
+
+using namespace std::chrono_literals;
+using sim::amd::ChipOptions;
+
+/// "scale" of tests/unit/amd/data: out[i] = n + 3 i, 64 elements a group; arguments {out, n}.
+struct ScaleKernel {
+  std::atomic<uint64_t> arguments{0}, runs{0};
+  std::atomic<uint64_t> fault_address{0};
+
+  std::optional<sim::amd::Death> operator()(sim::amd::GpuMemory& memory,
+                                            const sim::amd::Launch& launch) {
+    if (const uint64_t address = fault_address.exchange(0); address != 0)
+      return sim::amd::Death{.kind = sim::amd::Death::Kind::kMemory,
+                             .address = address,
+                             .is_write = true,
+                             .text = "a wave's store",
+                             .is_of_wave = true};
+    const uint64_t wanted = arguments;
+    bool is_there = false;
+    for (size_t i = 0; i + 1 < launch.user_data.size(); ++i)
+      is_there =
+          is_there || (uint64_t{launch.user_data[i + 1]} << 32 | launch.user_data[i]) == wanted;
+    if (!is_there || launch.is_wave32) return sim::amd::Death{};
+    uint64_t words[2];
+    std::memcpy(words, memory.at(launch.gpu_id, wanted, sizeof words, false), sizeof words);
+    for (uint64_t i = 0; i < uint64_t{launch.groups[0]} * 64; ++i) {
+      const uint64_t value = words[1] + 3 * i;
+      std::memcpy(memory.at(launch.gpu_id, words[0] + 8 * i, 8, true), &value, 8);
+    }
+    ++runs;
+    return std::nullopt;
+  }
+};
+
+class AmMi300 : public ::testing::Test {
+ protected:
+  AmMi300()
+      : kernel(std::make_shared<ScaleKernel>()),
+        rig({.chip = "gfx942",
+             .execute = [run = kernel](sim::amd::GpuMemory& pages, const sim::amd::Launch& launch) {
+               return (*run)(pages, launch);
+             }}) {}
+  void open() {
+    auto gpu = rig.open();
+    ASSERT_TRUE(gpu) << gpu.error().message << "\n" << rig.violations();
+    ASSERT_EQ((*gpu)->facts().xccs, 8u);
+    auto made = make_device(std::move(*gpu), {.slab_bytes = 8 << 20});
+    ASSERT_TRUE(made) << made.error().message;
+    device = std::move(*made);
+    auto buffer = device->allocate({.size = 65536, .host_visible = true, .zero = true});
+    ASSERT_TRUE(buffer) << buffer.error().message;
+    memory = std::move(*buffer);
+    value = 0;
+  }
+  void close() {
+    memory.reset();
+    device.reset();
+  }
+  std::unique_ptr<hal::Program> load() {
+    hal::CodeObject code;
+    code.entry = "scale";
+    code.arch = "gfx942";
+    code.num_buffers = code.num_vars = 1;
+    code.block = {64, 1, 1};
+    std::ifstream file("tests/unit/amd/data/gfx942.o", std::ios::binary);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    const auto bytes = std::as_bytes(std::span(text));
+    code.image.assign(bytes.begin(), bytes.end());
+    auto program = device->load(code);
+    EXPECT_TRUE(program) << program.error().message;
+    return program ? std::move(*program) : nullptr;
+  }
+  uint64_t* words() { return reinterpret_cast<uint64_t*>(memory->host()); }
+  hal::GpuVa va(uint64_t word) { return hal::offset(memory->va(), word * 8); }
+  Status run(hal::QueueKind kind, std::vector<hal::Command> commands) {
+    commands.push_back(hal::Signal{va(0), ++value});
+    BM_TRY(device->queue(kind).submit(commands));
+    const auto until = std::chrono::steady_clock::now() + test::patience(30s);
+    while (std::atomic_ref<uint64_t>(words()[0]).load() < value) {
+      BM_TRY(device->status());
+      if (std::chrono::steady_clock::now() > until) return fail(Code::kTimeout, "nothing came");
+      std::this_thread::sleep_for(50us);
+    }
+    return {};
+  }
+  Status scale(hal::Program& program, uint64_t out, uint64_t n, uint32_t groups) {
+    words()[8] = out;
+    words()[9] = n;
+    kernel->arguments = hal::raw(va(8));
+    return run(hal::QueueKind::kCompute, {hal::Dispatch{&program, va(8), {groups, 1, 1}}});
+  }
+
+  std::shared_ptr<ScaleKernel> kernel;
+  test::CardRig rig;
+  std::unique_ptr<hal::Device> device;
+  std::unique_ptr<hal::Buffer> memory;
+  uint64_t value = 0;
+};
+
+TEST_F(AmMi300, KernelsAndCopiesRunColdAndWarm) {
+  std::mt19937_64 random(std::random_device{}());
+  for (int turn = 0; turn < 2; ++turn) {
+    open();
+    ASSERT_NE(device, nullptr);
+    const auto program = load();
+    ASSERT_NE(program, nullptr);
+    const uint64_t n = random() >> 8;
+    const Status ran = scale(*program, hal::raw(va(1024)), n, 20);
+    ASSERT_TRUE(ran) << ran.error().message << "\n" << rig.violations();
+    for (uint64_t i = 0; i < 20 * 64; ++i) ASSERT_EQ(words()[1024 + i], n + 3 * i) << i;
+    // Video memory, by both ways a copy can go; long enough for pages of 2 MiB.
+    auto video = device->allocate({.size = 5 << 20});
+    ASSERT_TRUE(video) << video.error().message;
+    for (const auto kind : {hal::QueueKind::kCompute, hal::QueueKind::kCopy}) {
+      const uint64_t start = random();
+      for (uint64_t i = 0; i < 512; ++i) words()[1024 + i] = start + i * i;
+      std::memset(&words()[4096], 0, 4096);
+      const auto place = hal::offset((*video)->va(), (4 << 20) + 8192);
+      const Status copied =
+          run(kind, {hal::Copy{place, va(1024), 4096}, hal::Copy{va(4096), place, 4096}});
+      ASSERT_TRUE(copied) << copied.error().message << "\n" << rig.violations();
+      for (uint64_t i = 0; i < 512; ++i) ASSERT_EQ(words()[4096 + i], start + i * i);
+    }
+    video->reset();
+    close();
+  }
+  EXPECT_EQ(kernel->runs, 2u);
+  EXPECT_EQ(rig.violations(), "");
+}
+
+TEST_F(AmMi300, MemoryOfTheProcessIsReached) {
+  open();
+  ASSERT_NE(device, nullptr);
+  std::vector<uint64_t> mine(20'000);
+  for (uint64_t i = 0; i < mine.size(); ++i) mine[i] = 3 * i;
+  auto wrapped = device->allocate({.size = (mine.size() - 1) * 8, .external = mine.data() + 1});
+  ASSERT_TRUE(wrapped) << wrapped.error().message;
+  auto video = device->allocate({.size = (*wrapped)->size()});
+  ASSERT_TRUE(video) << video.error().message;
+  ASSERT_TRUE(
+      run(hal::QueueKind::kCopy, {hal::Copy{(*video)->va(), (*wrapped)->va(), (*video)->size()}}));
+  std::fill(mine.begin() + 1, mine.end(), 1);
+  ASSERT_TRUE(run(hal::QueueKind::kCompute,
+                  {hal::Copy{(*wrapped)->va(), (*video)->va(), (*video)->size()}}));
+  for (uint64_t i = 0; i < mine.size(); ++i) ASSERT_EQ(mine[i], 3 * i);
+  EXPECT_EQ(rig.violations(), "");
+}
+
+TEST_F(AmMi300, AKernelsFaultIsToldWithItsAddressAndTheNextBootWorks) {
+  open();
+  ASSERT_NE(device, nullptr);
+  const auto program = load();
+  ASSERT_NE(program, nullptr);
+  kernel->fault_address = uint64_t{0x1234} << 24;
+  const Status ran = scale(*program, hal::raw(va(1024)), 1, 1);
+  ASSERT_FALSE(ran);
+  EXPECT_NE(ran.error().message.find("0x1234000000"), std::string::npos) << ran.error().message;
+  close();
+  open();
+  ASSERT_NE(device, nullptr);
+  const auto again = load();
+  ASSERT_NE(again, nullptr);
+  const Status next = scale(*again, hal::raw(va(1024)), 5, 2);
+  EXPECT_TRUE(next) << next.error().message;
+}
+
+TEST_F(AmMi300, ACopysFaultIsTheMultimediaHubs) {
+  open();
+  ASSERT_NE(device, nullptr);
+  const hal::GpuVa nowhere{uint64_t{0x4321} << 24};
+  const Status ran = run(hal::QueueKind::kCopy, {hal::Copy{va(1024), nowhere, 4096}});
+  ASSERT_FALSE(ran);
+  EXPECT_NE(ran.error().message.find("0x4321000000"), std::string::npos) << ran.error().message;
+}
+
+// Its numbers for reading and setting a limit are other messages of this chip's interface.
+TEST_F(AmMi300, APowerLimitIsRefusedBeforeAnyMessage) {
+  const auto gpu = am::AmGpu::open(std::make_unique<sim::amd::ChipFunction>(rig.card),
+                                   {.firmware = rig.folder.search(),
+                                    .clock = &rig.clock,
+                                    .experimental = rig.experimental,
+                                    .power_limit_w = 100});
+  ASSERT_FALSE(gpu);
+  EXPECT_EQ(gpu.error().code, Code::kUnsupported) << gpu.error().message;
+  EXPECT_NE(gpu.error().message.find("BM_AMD_POWER_LIMIT"), std::string::npos)
+      << gpu.error().message;
+  EXPECT_EQ(rig.violations(), "");
+}
+
+/// What the model refuses of this chip alone: a card that was booted right, and then one register
+/// is not as it was.
+class AmMi300Model : public ::testing::Test {
+ protected:
+  using Ip = sim::amd::Ip;
+  AmMi300Model() : rig({.chip = "gfx942"}) {}
+  void SetUp() override {
+    auto opened = rig.open();
+    ASSERT_TRUE(opened) << opened.error().message;
+    gpu = std::move(*opened);
+    auto made = gpu->allocate({.size = 1 << 16, .domain = MemoryDomain::kSystemUncached});
+    ASSERT_TRUE(made) << made.error().message;
+    ring = std::move(*made);
+  }
+  void start(QueueType type) {
+    auto made = gpu->create_queue({.type = type, .ring = ring.get()});
+    ASSERT_TRUE(made) << made.error().message;
+    queue = std::move(*made);
+    ASSERT_EQ(rig.violations(), "");
+  }
+  void set(Ip ip, uint32_t instance, const char* name, uint32_t value) {
+    auto& registers = rig.card->registers();
+    registers.select_instance(ip, instance);
+    registers.write(*registers.address_of(ip, name), value);
+    registers.select_instance(ip, 0);
+  }
+  void expect_violation(const char* text) {
+    EXPECT_NE(rig.violations().find(text), std::string::npos) << rig.violations();
+  }
+  test::CardRig rig;
+  std::unique_ptr<am::AmGpu> gpu;
+  std::unique_ptr<Memory> ring;
+  std::unique_ptr<HardwareQueue> queue;
+};
+
+TEST_F(AmMi300Model, ADoorbellThatAChipletIsFencedOffFromDoesNotArrive) {
+  start(QueueType::kAql);
+  set(Ip::kNbio, 0, "XCC_DOORBELL_FENCE", 4);
+  queue->doorbell.ring(0);
+  expect_violation("XCC_DOORBELL_FENCE of the first die holds it back");
+}
+
+TEST_F(AmMi300Model, ADoorbellOfACopyEngineNeedsItsOwnRange) {
+  start(QueueType::kSdma);
+  set(Ip::kNbio, 0, "DOORBELL0_CTRL_ENTRY_1", 0);
+  queue->doorbell.ring(0);
+  expect_violation("DOORBELL0_CTRL_ENTRY_1 holds it back");
+}
+
+TEST_F(AmMi300Model, ARegisterOfAnotherDieThatNobodyKnowsIsRefused) {
+  set(Ip::kNbio, 0, "BIF_BX0_PCIE_INDEX2", 0x1000);
+  set(Ip::kNbio, 0, "BIF_BX0_PCIE_INDEX2_HI", 5);
+  set(Ip::kNbio, 0, "BIF_BX0_PCIE_DATA2", 1);
+  expect_violation("of another die");
+}
+
+TEST_F(AmMi300Model, ACopyEngineThatDoesNotTranslateIsRefused) {
+  start(QueueType::kSdma);
+  set(Ip::kSdma, 0, "SDMA_CNTL", 1);
+  queue->doorbell.ring(0);
+  expect_violation("without UTC_L1_ENABLE");
+}
+
+TEST_F(AmMi300Model, AQueueThatOneChipletDoesNotHaveIsRefused) {
+  start(QueueType::kAql);
+  const auto me = rig.card->registers().field(Ip::kGc, "GRBM_GFX_CNTL", "MEID");
+  set(Ip::kGc, 3, "GRBM_GFX_CNTL", me.put(1));
+  set(Ip::kGc, 3, "CP_HQD_ACTIVE", 0);
+  set(Ip::kGc, 3, "GRBM_GFX_CNTL", 0);
+  queue->doorbell.ring(0);
+  expect_violation("is not chiplet 3's");
+}
+
+TEST_F(AmMi300Model, MessagesThatTheSmuHasNotAreRefused) {
+  auto& registers = rig.card->registers();
+  const uint32_t mailbox = rig.card->row().ip(Ip::kMp1).bases[0];
+  registers.write(mailbox + 0x29a, 0);  // answer
+  registers.write(mailbox + 0x282, 0x6);
+  expect_violation("SMU: message 0x6 is not modelled");
+}
+
+TEST_F(AmMi300Model, ADirectoryOfAnotherBlockSizeIsRefused) {
+  auto& hub = rig.card->hub(sim::amd::HubKind::kGc);
+  constexpr uint64_t kAddress = 0x0000'ffff'ffff'f000, kBlockSize = uint64_t{31} << 59;
+  const auto entry_at = [&](uint64_t table, uint32_t shift) {
+    return (table & kAddress) + (ring->va >> shift & 0x1ff) * 8;
+  };
+  const auto load = [&](uint64_t place) {
+    uint64_t word = 0;
+    rig.card->vram().read(place, std::as_writable_bytes(std::span(&word, 1)));
+    return word;
+  };
+  const uint64_t pdb1 = load(entry_at(hub.root(), 39));
+  const uint64_t place = entry_at(pdb1, 30);
+  const uint64_t damaged = load(place) & ~kBlockSize;
+  rig.card->vram().write(place, std::as_bytes(std::span(&damaged, 1)));
+  set(Ip::kGc, 0, "VM_L2_CNTL2", 3);
+  static_cast<void>(hub.translate(ring->va, sim::amd::HubAccess::kRead));
+  expect_violation("block fragment size of 0");
+}
+
+}  // namespace
+}  // namespace bm::amd
