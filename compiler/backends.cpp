@@ -166,7 +166,7 @@ constexpr std::array kBackends = {
                 [](TargetInfo& target) {  // nobody writes them as HIP
                   target.matrix.clear();
                   target.quantised.clear();
-                  target.has_segments = false;
+                  target.has_segments = target.has_wide_stores = false;
                 },
             .render = render_hip,
             .assemble =

@@ -168,16 +168,32 @@ class StorageRules {
     return ends;
   }
 
+  /// What is stored of a scan or top-k if no more than its type and, of scans, its shape changes on
+  /// the way; else nullptr.
+  const Node* rounded_end(const Node* n) const {
+    const Node* at = n;
+    while (facts_.at(at).users.size() == 1) {
+      const Node* user = facts_.at(at).users[0];
+      const bool is_shape = user->kind == NodeKind::kReshape && n->kind == NodeKind::kScan &&
+                            is_static(user->shape) && is_static(at->shape);
+      const bool is_cast = user->kind == NodeKind::kCast && at->kind != NodeKind::kReshape;
+      if ((!is_shape && !is_cast) || fused_.contains(user)) return nullptr;
+      if (is_stored(user)) return user;
+      at = user;
+    }
+    return nullptr;
+  }
+
   /// Corrects `*ends` where the node stays in a kernel although its users do not say so.
   bool should_store(const Node* n, Ends* ends) {
     if (is_stored(n) || fused_.contains(n)) return false;
     const Facts& f = facts_.at(n);
     if (n->kind == NodeKind::kScan || n->kind == NodeKind::kTopK) {
-      // Their loops are the kernel's own: at most the rounding of what they give joins them.
-      const bool is_rounded =
-          f.users.size() == 1 && f.users[0]->kind == NodeKind::kCast && is_stored(f.users[0]);
-      if (is_rounded) *ends = {f.users[0], f.users[0], 1};
-      return !is_rounded;
+      // Their loops are the kernel's own: at most the rounding of what they give joins them, and
+      // another shape of it.
+      const Node* sink = rounded_end(n);
+      if (sink != nullptr) *ends = {sink, sink, 1};
+      return sink == nullptr;
     }
     // A movement node is a way of indexing: storing its source serves every view of it.
     if (!is_elementwise(*n) && n->kind != NodeKind::kReduce) return false;

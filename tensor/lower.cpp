@@ -26,10 +26,27 @@ struct MemoHash {
   }
 };
 
+/// Whose loops a kernel that stores `root` has. Those of a scan are its own: in another shape its
+/// elements lie as they do in this one.
+const Node& node_of_loops(const Node& root, const std::function<bool(const Node*)>& is_stored) {
+  const Node* shaped = &root;
+  while (shaped->kind == NodeKind::kReshape && is_static(shaped->shape) &&
+         is_static(shaped->src[0]->shape) && !shaped->src[0]->is_realized() &&
+         !is_stored(shaped->src[0].get()))
+    shaped = shaped->src[0].get();
+  const Node* n = shaped;
+  while (n->kind == NodeKind::kCast && !n->src[0]->is_realized() && !is_stored(n->src[0].get()))
+    n = n->src[0].get();
+  return n->kind == NodeKind::kScan ? *shaped : root;
+}
+
 class Lowering {
  public:
   Lowering(const Node& root, const Node* target, const std::function<bool(const Node*)>& is_stored)
-      : root_(root), target_(target), is_stored_(is_stored) {
+      : root_(root),
+        shaped_(target ? root : node_of_loops(root, is_stored)),
+        target_(target),
+        is_stored_(is_stored) {
     out_.ir.graph = std::make_unique<ir::Graph>();
     g_ = out_.ir.graph.get();
   }
@@ -45,14 +62,14 @@ class Lowering {
     out_.ir.params[static_cast<size_t>(param)].is_written = true;
     Index index = is_flat ? flat_index() : loop_index();
     const ir::Node* gate = nullptr;
-    const ir::Node* value = emit_here(root_, index, nullptr);
+    const ir::Node* value = emit_here(shaped_, index, nullptr);
     Index where = index;
     const Node* view = target_;
     while (view && view != destination) {
       where = source_index(*view, where, gate);
       view = view->src[0].get();
     }
-    const ir::Node* at = flatten(where, strides_of(destination->shape));
+    const ir::Node* at = flatten(where, strides_of(target_ ? destination->shape : shaped_.shape));
     out_.ir.stores.push_back({param, at, value, gate});
     for (const ir::Node* n : loads_of_destination_)
       if (n->src[0] != at) out_.reads_destination_elsewhere = true;
@@ -91,6 +108,7 @@ class Lowering {
 
  private:
   const Node& root_;
+  const Node& shaped_;  // what the loops are those of
   const Node* target_;
   const std::function<bool(const Node*)>& is_stored_;
   LoweredKernel out_;
@@ -143,7 +161,7 @@ class Lowering {
 
   Index loop_index() {
     Index index;
-    for (const SymInt& d : root_.shape) {
+    for (const SymInt& d : shaped_.shape) {
       index.push_back(loop(d));
       if (!d.is(1)) out_.ir.ranges.push_back(index.back());
     }
@@ -151,12 +169,12 @@ class Lowering {
   }
 
   Index flat_index() {
-    const ir::Node* flat = loop(max_elements(root_.shape));
+    const ir::Node* flat = loop(max_elements(shaped_.shape));
     if (!flat->is_const()) out_.ir.ranges.push_back(flat);
-    Index index(root_.shape.size());
+    Index index(shaped_.shape.size());
     int64_t inner = 1;
-    for (size_t i = root_.shape.size(); i-- > 0;) {
-      const int64_t d = root_.shape[i].constant();
+    for (size_t i = shaped_.shape.size(); i-- > 0;) {
+      const int64_t d = shaped_.shape[i].constant();
       index[i] = g_->mod(g_->div(flat, inner), d);
       inner *= d;
     }

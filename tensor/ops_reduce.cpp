@@ -212,40 +212,90 @@ Tensor Tensor::log_softmax(int64_t axis_) const {
 
 namespace {
 
-/// Lines up to this long are scanned by one reduction with a triangular mask, longer ones in
-/// blocks.
-constexpr int64_t kScanBlock = 64;
+/// Of a scan on devices with work-groups: lines side by side in a group where the axis is not the
+/// last, and fewest elements of a part of a line that is worth a group.
+constexpr int64_t kScanColumns = 32, kLeastScanPart = 2048, kLeastColumnPart = 256;
+/// Parts of a line at most: what each gives is scanned in one step.
+constexpr int64_t kMostScanParts = 512;
+/// Groups along the later axes of a grid.
+constexpr int64_t kMostScanGroups = 65535;
 
-/// out[i] = op over j <= i (or j < i) of x[j], along the last axis: n² steps in one kernel.
-Tensor scan_directly(ir::ReduceOp op, const Tensor& x, bool is_exclusive) {
+/// out[i] = op over j < i of x[j], along the last axis: n² steps in one kernel.
+Tensor scan_before(ir::ReduceOp op, const Tensor& x) {
   const int64_t rank = x.rank();
   const Tensor i = ops::iota_along(x.size(-1), rank - 1, rank + 1, x.device());
   const Tensor j = ops::iota_along(x.size(-1), rank, rank + 1, x.device());
-  const Tensor masked =
-      select(is_exclusive ? j < i : j <= i, x.unsqueeze(-2), ops::identity_like(x, op));
+  const Tensor masked = select(j < i, x.unsqueeze(-2), ops::identity_like(x, op));
   return reduce(op, masked, {-1}).squeeze(-1);
 }
 
-Tensor scan_last(ir::ReduceOp op, const Tensor& x, bool is_exclusive) {
-  const SymInt& n = x.size(-1);
-  if (n.is(1) && !is_exclusive) return x;
-  if (!n.is_const() || n.constant() <= kScanBlock) return scan_directly(op, x, is_exclusive);
-  const int64_t blocks = (n.constant() + kScanBlock - 1) / kScanBlock;
-  std::vector<SymInt> room(static_cast<size_t>(2 * x.rank()), SymInt(0));
-  room.back() = blocks * kScanBlock - n.constant();
-  const Tensor tiles = pad_raw(x, room, ops::identity_like(x, op).node()->scalar)
-                           .unflatten(-1, {blocks, kScanBlock});
-  // Inside blocks; then what all earlier blocks give together.
-  const Tensor inside = scan_directly(op, tiles, is_exclusive);
-  const Tensor totals = reduce(op, tiles, {-1}).squeeze(-1);
-  const Tensor before = scan_last(op, totals, true).unsqueeze(-1);
-  return ops::combine(op, inside, before).flatten(-2, -1).slice(-1, {0, n, 1});
+/// Parts of a line with a group each; 1: as it is there is one for every second compute unit, or
+/// lines are too short.
+int64_t scan_parts(const Tensor& x, int64_t axis) {
+  int64_t lines = 1, inner = 1;
+  for (int64_t i = 0; i < x.rank(); ++i) {
+    if (!x.size(i).is_const()) return 1;
+    if (i != axis) lines *= x.size(i).constant();
+    if (i > axis) inner *= x.size(i).constant();
+  }
+  const int64_t n = x.size(axis).constant(), units = x.device().hal().arch().units;
+  const int64_t groups = inner > 1 ? (lines + kScanColumns - 1) / kScanColumns : lines;
+  const int64_t least = inner > 1 ? kLeastColumnPart : kLeastScanPart;
+  if (lines == 0 || groups * 2 > units) return 1;
+  return std::clamp<int64_t>(std::min(units / groups, n / least), 1, kMostScanParts);
 }
 
-Tensor scan(ir::ReduceOp op, const Tensor& x, int64_t axis) {
-  if (x.size(axis).is(0) || x.size(axis).is(1)) return x;
-  if (!ops::has_groups(x)) return scan_raw(op, x, axis);
-  return scan_last(op, x.transpose(axis, -1), false).transpose(axis, -1);
+/// Parts side by side, each starting with what all before it give: their results come first, in
+/// kernels of their own. One kernel cannot do both: its groups may run in any order, so that none
+/// may wait for another (decoupled look-back).
+Tensor scan_in_parts(ir::ReduceOp op, const Tensor& x, int64_t axis, int64_t parts, DType t) {
+  const int64_t n = x.size(axis).constant();
+  int64_t length = (n + parts - 1) / parts;
+  // Without a rest if a length near it allows that; else parts of whole vectors.
+  for (int64_t longer = length; longer < 2 * length; ++longer)
+    if (n % longer == 0 && longer % 16 == 0) {
+      length = longer;
+      break;
+    }
+  if (n % length != 0) length = (length + 63) / 64 * 64;
+  parts = (n + length - 1) / length;
+  std::vector<SymInt> room(static_cast<size_t>(2 * x.rank()), SymInt(0));
+  room[static_cast<size_t>(2 * axis + 1)] = parts * length - n;
+  const Tensor whole =
+      parts * length == n ? x : pad_raw(x, room, ops::identity_like(x, op).node()->scalar);
+  const Tensor tiles = whole.unflatten(axis, {SymInt(parts), SymInt(length)});
+  const Tensor totals = reduce(op, tiles, {axis + 1}).squeeze(axis + 1).contiguous();
+  const Tensor before =
+      scan_before(op, totals.transpose(axis, -1)).transpose(axis, -1).unsqueeze(axis + 1);
+  const Tensor number = ops::iota_along(SymInt(length), axis + 1, tiles.rank(), x.device());
+  const Tensor start = ops::combine(op, before.contiguous(), tiles);
+  const Tensor out = scan_raw(op, select(number == 0, start, tiles), axis + 1).cast(t);
+  const Tensor lines = out.flatten(axis, axis + 1);
+  return parts * length == n ? lines : lines.slice(axis, {0, n, 1});
+}
+
+/// Whether a kernel has an axis of its grid for every extent that is known at launch only.
+bool has_scan_grid(const Tensor& x, int64_t axis) {
+  int64_t others = 1, known = 0;
+  for (int64_t i = 0; i < x.rank(); ++i) {
+    if (i == axis) continue;
+    known += x.size(i).is_const() ? 0 : 1;
+    if (x.size(i).is_const()) others *= x.size(i).constant();
+    if (!x.size(i).is_const() && x.size(i).max() > kMostScanGroups) return false;
+  }
+  return known < 2 && others <= INT32_MAX;
+}
+
+/// Of type `t` in the end.
+Tensor scan(ir::ReduceOp op, const Tensor& x, int64_t axis, DType t) {
+  if (x.size(axis).is(0) || x.size(axis).is(1)) return x.cast(t);
+  if (!ops::has_groups(x)) return scan_raw(op, x, axis).cast(t);
+  if (!has_scan_grid(x, axis)) {
+    const Tensor line = x.transpose(axis, -1);
+    return ops::combine(op, scan_before(op, line), line).transpose(axis, -1).cast(t);
+  }
+  const int64_t parts = scan_parts(x, axis);
+  return parts > 1 ? scan_in_parts(op, x, axis, parts, t) : scan_raw(op, x, axis).cast(t);
 }
 
 }  // namespace
@@ -253,12 +303,14 @@ Tensor scan(ir::ReduceOp op, const Tensor& x, int64_t axis) {
 // 16-bit floats accumulate in float32 and are rounded once.
 Tensor Tensor::cumsum(int64_t axis_) const {
   const DType t = sum_dtype(dtype());
-  return scan(ir::ReduceOp::kSum, cast(is_half_like(t) ? DType::kF32 : t), axis(axis_)).cast(t);
+  return scan(ir::ReduceOp::kSum, cast(is_half_like(t) ? DType::kF32 : t), axis(axis_), t);
 }
 Tensor Tensor::cumprod(int64_t axis_) const {
   const DType t = sum_dtype(dtype());
-  return scan(ir::ReduceOp::kProd, cast(is_half_like(t) ? DType::kF32 : t), axis(axis_)).cast(t);
+  return scan(ir::ReduceOp::kProd, cast(is_half_like(t) ? DType::kF32 : t), axis(axis_), t);
 }
-Tensor Tensor::cummax(int64_t axis_) const { return scan(ir::ReduceOp::kMax, *this, axis(axis_)); }
+Tensor Tensor::cummax(int64_t axis_) const {
+  return scan(ir::ReduceOp::kMax, *this, axis(axis_), dtype());
+}
 
 }  // namespace bm

@@ -175,8 +175,38 @@ void PtxRenderer::store_together(const Stmt& s) {
   const bool is_local = s.kind == StmtKind::kLocalStore;
   const std::string address =
       is_local ? local_address(s.target, s.begin) : global_address(s.target, s.begin);
-  out_.line("{}st.{}.v{}.{} {}, {};", when, is_local ? "shared" : "global", from.size(),
-            ptx::memory_type(t), address, braced(from));
+  const std::string_view space = is_local ? "shared" : "global";
+  if (item_size(t) < 4 && from.size() * static_cast<size_t>(item_size(t)) % 4 == 0) {
+    from = packed(from, t);
+    if (from.size() == 1) return out_.line("{}st.{}.u32 {}, {};", when, space, address, from[0]);
+    return out_.line("{}st.{}.v{}.u32 {}, {};", when, space, from.size(), address, braced(from));
+  }
+  out_.line("{}st.{}.v{}.{} {}, {};", when, space, from.size(), ptx::memory_type(t), address,
+            braced(from));
+}
+
+/// Elements narrower than a word as words: vectors have four numbers at most.
+std::vector<std::string> PtxRenderer::packed(const std::vector<std::string>& from, DType t) {
+  std::vector<std::string> words;
+  const auto select = [&](const std::string& a, const std::string& b, std::string_view bytes) {
+    const std::string word = out_.fresh(File::kB32);
+    out_.line("prmt.b32 {}, {}, {}, {};", word, a, b, bytes);
+    return word;
+  };
+  const size_t per_word = 4 / static_cast<size_t>(item_size(t));
+  for (size_t i = 0; i < from.size(); i += per_word) {
+    if (per_word == 4) {
+      const std::string low = select(from[i], from[i + 1], "0x0040");
+      const std::string high = select(from[i + 2], from[i + 3], "0x0040");
+      words.push_back(select(low, high, "0x5410"));
+    } else if (ptx::file_of(t) == File::kB16) {
+      words.push_back(out_.fresh(File::kB32));
+      out_.line("mov.b32 {}, {{{}, {}}};", words.back(), from[i], from[i + 1]);
+    } else {
+      words.push_back(select(from[i], from[i + 1], "0x5410"));
+    }
+  }
+  return words;
 }
 
 void PtxRenderer::is_aligned(ValueId id) {

@@ -77,6 +77,7 @@ class PtxRenderer {
   void fill_words(uint32_t param, const std::string& address,
                   const std::vector<std::string>& words);
   void store_together(const Stmt& s);
+  std::vector<std::string> packed(const std::vector<std::string>& from, DType t);
   // Asynchronous copies and warpgroup MMAs.
   void copy(const Stmt& s);
   void copy_words(const Stmt& s);

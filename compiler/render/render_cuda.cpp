@@ -286,13 +286,36 @@ class CudaRenderer final : public CppItems {
   /// Contiguous elements in one store.
   void store(const Stmt& s) override {
     if (s.operands.empty()) return WorkItemC::store(s);
-    std::string values = ref(s.value);
-    for (const ValueId v : s.operands) values += ", " + ref(v);
+    std::vector<std::string> each{ref(s.value)};
+    for (const ValueId v : s.operands) each.push_back(ref(v));
     const std::string when = s.end == kNone ? "" : fmt::format("if ({}) ", ref(s.end));
-    const std::string type =
-        // CUDA's vector types have the names of OpenCL's scalars.
-        fmt::format("{}{}", opencl_type_name(p_.type(s.value).dtype), s.operands.size() + 1);
+    const DType t = p_.type(s.value).dtype;
+    const auto size = static_cast<size_t>(item_size(t));
+    // CUDA's vector types have the names of OpenCL's scalars. They have four elements at most.
+    std::string name(opencl_type_name(t));
+    if (size < 4 && each.size() * size % 4 == 0 && each.size() > 2) {
+      each = packed(each, size);
+      name = "uint";
+    }
+    const std::string type = fmt::format("{}{}", name, each.size());
+    std::string values;
+    for (const std::string& one : each) values += (values.empty() ? "" : ", ") + one;
     line("{}*({}*)(p{} + {}) = {}{{{}}};", when, type, s.target, ref(s.begin), type, values);
+  }
+
+  /// Elements of `size` bytes as words.
+  static std::vector<std::string> packed(const std::vector<std::string>& each, size_t size) {
+    std::vector<std::string> words;
+    const std::string_view plain = size == 1 ? "unsigned char" : "unsigned short";
+    for (size_t i = 0; i < each.size(); ++i) {
+      const size_t shift = 8 * (i * size % 4);
+      const std::string part = fmt::format("(unsigned)({}){}", plain, each[i]);
+      if (shift == 0)
+        words.push_back(part);
+      else
+        words.back() += fmt::format(" | {} << {}", part, shift);
+    }
+    return words;
   }
 
   void local_store(const Stmt& s) override {

@@ -3,9 +3,11 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <variant>
@@ -192,9 +194,35 @@ struct TransposePlan {
   }
 };
 
+/// Scans of a kernel on targets with work-groups. A group has `columns` lines side by side and goes
+/// along them in tiles of parts·per_item·runs elements, each line's by `parts` work-items; what the
+/// tiles so far give together stays in registers.
+struct ScanPlan {
+  const ir::Node* along = nullptr;   ///< output loop that is scanned
+  const ir::Node* beside = nullptr;  ///< output loop over the lines of a group; nullptr: one
+  uint32_t parts = 256;              ///< work-items of a line; a power of two
+  uint32_t columns = 1;              ///< lines of a group; a power of two
+  uint32_t per_item = 4;             ///< elements of a work-item that follow each other
+  uint32_t runs = 1;                 ///< of so many elements, a tile of all parts apart
+  uint32_t lanes = 1;                ///< parts of a sub-group that read each other's registers
+  /// Adjacent work-items have adjacent parts of a line; otherwise adjacent lines.
+  bool is_part_low = true;
+  int64_t tile() const { return int64_t{parts} * per_item * runs; }
+  /// Results of a line and run that go through shared memory.
+  uint32_t units() const { return parts / lanes; }
+};
+
+/// Contiguous elements of a work-item, loaded and stored 16 bytes at a time
+/// (lowering/contiguous.h), where the params below are at multiples of 16 bytes.
+struct ContiguousPlan {
+  uint32_t count = 1;  ///< 1: adjacent elements are adjacent work-items'
+  std::map<const ir::Node*, const ir::Node*> loads;  ///< with the loop they are contiguous along
+  std::set<int> params;
+};
+
 /// What a schedule for one shape of kernel is made of; none: loops, in lanes or in groups.
 using StrategyPlan =
-    std::variant<std::monostate, MatrixPlan, StagedPlan, TransposePlan,
+    std::variant<std::monostate, MatrixPlan, StagedPlan, TransposePlan, ScanPlan,
                  std::shared_ptr<const PackedGemmPlan>, std::shared_ptr<const AttentionPlan>,
                  std::shared_ptr<const GroupAttentionPlan>, std::shared_ptr<const SplitKPlan>,
                  std::shared_ptr<const QuantisedPlan>, std::shared_ptr<const ImplicitPlan>>;
@@ -227,7 +255,8 @@ struct Schedule {
   std::unordered_map<const ir::Node*, DotPlan> dots;  ///< reductions without a loop of their own
   std::vector<RowCachePlan> row_caches;
   std::set<int> streams;  ///< params whose stores are non-temporal
-  StrategyPlan plan;      ///< of a schedule for one shape of kernel
+  ContiguousPlan contiguous;
+  StrategyPlan plan;  ///< of a schedule for one shape of kernel
 
   /// GEMM by matrix instructions, by SIMT code: `loops` are those besides the rows and columns of
   /// the product, one per group. nullptr: the plan is another one; so are those below.
@@ -235,6 +264,8 @@ struct Schedule {
   const StagedPlan* staged() const { return std::get_if<StagedPlan>(&plan); }
   /// All `loops` are in the grid, those of the plan in tiles.
   const TransposePlan* transposed() const { return std::get_if<TransposePlan>(&plan); }
+  /// The same, but for the loop that is scanned, which a group has to itself.
+  const ScanPlan* group_scan() const { return std::get_if<ScanPlan>(&plan); }
   /// The kernel is lowered as gemm_cpu/gemm_plan.h and attention/attention_plan.h say; of the
   /// schedule only the grid counts.
   const PackedGemmPlan* panels() const { return shared<PackedGemmPlan>(); }
@@ -275,6 +306,11 @@ std::string to_string(const Schedule& schedule);
 /// surplus blocks find nothing to do, and the result is false. At most one factor is symbolic.
 bool multiply(hal::DimExpr* dim, const ir::Node* extent, int64_t step);
 
+/// Puts loops, those with tiles by tiles, on the axes of the grid: `order` are their numbers in the
+/// schedule, first what groups that follow each other differ in. Constants share the first axis,
+/// every other loop has one of its own. False if there are too many of those, or too many groups.
+bool place_in_grid(const TargetInfo& target, std::span<const uint32_t> order, Schedule* schedule);
+
 /// Chooses a schedule from shapes and the target. `units`: processors that can share the work.
 Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
                        ScheduleLimits limits = {});
@@ -303,6 +339,11 @@ std::optional<Schedule> make_pipe_schedule(const ir::KernelIr& kernel, const Tar
 /// The same without such instructions, where that pays.
 std::optional<Schedule> make_staged_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                              uint32_t units, ScheduleLimits limits);
+
+/// For kernels with scans, on targets with work-groups.
+std::optional<Schedule> make_group_scan_schedule(const ir::KernelIr& kernel,
+                                                 const TargetInfo& target, uint32_t units,
+                                                 const ScheduleLimits& limits);
 
 /// For kernels without reductions that transpose what they load, on targets with work-groups.
 std::optional<Schedule> make_transpose_schedule(const ir::KernelIr& kernel,

@@ -54,6 +54,9 @@ std::string describe_loops(const Schedule& schedule) {
     out += fmt::format("int8 dot products: {} sums\n", schedule.dots.size());
   if (schedule.has_copies)
     out += fmt::format("{} iterations of a work-item side by side\n", schedule.trip_count);
+  if (schedule.contiguous.count > 1)
+    out += fmt::format("{} contiguous elements of a work-item, 16 bytes an access\n",
+                       schedule.contiguous.count);
   return out;
 }
 
@@ -136,6 +139,16 @@ std::string describe_transpose(const Schedule& schedule) {
   return fmt::format("loads transposed through shared memory: {}, tiles of {} × {}\n",
                      p.loads.size(), p.tile, p.tile) +
          describe_loops(schedule);
+}
+
+std::string describe_group_scan(const Schedule& schedule) {
+  const ScanPlan& p = *schedule.group_scan();
+  std::string out = fmt::format("scan along {}: tiles of {} elements, {} of each work-item",
+                                range_name(p.along), p.tile(), p.per_item * p.runs);
+  if (p.beside != nullptr)
+    out += fmt::format("; {} lines of {} side by side", p.columns, range_name(p.beside));
+  if (schedule.contiguous.count > 1) out += "; 16 bytes an access";
+  return out + "\n";
 }
 
 std::string to_string(const Schedule& schedule) {

@@ -25,8 +25,18 @@ using Found = std::optional<Schedule>;
 /// Only loops are wanted.
 bool is_plain(const Limits& limits) { return limits.knobs && limits.knobs->get("plain") == 1; }
 
+// Scans come first: no other row of work-groups takes a kernel that has one.
 constexpr std::array kStrategies =
-    {Strategy{
+    {Strategy{.name = "scan",
+              .folder = "group_scan",
+              .has_groups = true,
+              .match = [](const KernelIr& k, const TargetInfo& t, uint32_t units,
+                          const Limits& l) { return make_group_scan_schedule(k, t, units, l); },
+              .is_of = [](const Schedule& s) { return s.group_scan() != nullptr; },
+              .lower = lower_group_scan,
+              .describe = describe_group_scan,
+              .candidates = group_candidates},
+     Strategy{
          .name = "attention.decode",
          .folder = "attention",
          .has_groups = true,
@@ -40,8 +50,7 @@ constexpr std::array kStrategies =
              [](const Schedule& s) { return rewritten(s.group_attention()->decode->parts); },
          .lower = lower_decode_attention,
          .describe = describe_decode_attention,
-         .candidates = [](const KernelIr&, const TargetInfo&, const Schedule&,
-                          const Knobs&) { return std::vector<Knobs>(); }},
+         .candidates = decode_attention_candidates},
      Strategy{.name = "attention.mma",
               .folder = "attention",
               .has_groups = true,

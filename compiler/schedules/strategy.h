@@ -60,5 +60,6 @@ std::string describe_matrix(const Schedule& schedule);
 std::string describe_pipe(const Schedule& schedule);
 std::string describe_staged(const Schedule& schedule);
 std::string describe_transpose(const Schedule& schedule);
+std::string describe_group_scan(const Schedule& schedule);
 
 }  // namespace bm::compiler

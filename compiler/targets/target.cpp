@@ -250,7 +250,7 @@ constexpr int kFirstDots = 61;
 TargetInfo cuda_info(const hal::Arch& arch) {
   TargetInfo info = api_info(arch);
   info.has_f16c = info.has_f64 = info.keeps_subnormals = true;
-  info.has_shuffles = info.has_segments = true;
+  info.has_shuffles = info.has_segments = info.has_wide_stores = true;
   info.max_block = arch.max_block > 1 ? arch.max_block : 1024;
   info.shared_memory_bytes = arch.shared_memory_bytes ? arch.shared_memory_bytes : 48 << 10;
   info.max_groups = {INT32_MAX, 65535, 65535};

@@ -93,6 +93,7 @@ struct TargetInfo {
   uint32_t shared_memory_bytes = 0;  ///< shared memory (LDS) of a work-group
   uint32_t sub_group = 32;           ///< work-items of a group that run as one
   bool has_shuffles = false;         ///< ValueOp::kShuffle: they read each other's registers
+  bool has_wide_stores = false;      ///< Builder::store_together of 16 bytes
   bool has_segments = false;  ///< the same for segments of a sub-group, whatever rows are added by
   /// Width of a bank of shared memory (bank conflicts). Source: CUDA C++ Programming Guide 13.0,
   /// "Shared Memory"; AMD RDNA3 ISA guide, "LDS".

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """The machine code of every workload for every GPU, judged without a card.
 
-usage: gpu_code.py BELLMETAL [--only REGEX] [--cards sm_90,gfx1100] [--check] [--json FILE]
+usage: gpu_code.py BELLMETAL [--only REGEX] [--cards sm_90,gfx1100] [--check | --record] [--json FILE]
        gpu_code.py BELLMETAL --model MODEL.gguf [--cards ...]
 
 Compiles each workload by `bellmetal explain` and prints its share of the static roofline: of the operations or of the bytes
 of the whole workload, by the sum of the times of its kernels. Spilled registers and what ptxas says of products that it
-puts in a row (messages C75xx) are named behind it. --check: exit code 1 if anything spills or is put in a row; `*` marks
-what is below its floor, and docs/hw/{nvidia,amd}/code.md says why. With a model: launches, share of multiplications by matrix instructions and predicted time of a prompt and a token.
+puts in a row (messages C75xx) are named behind it. `*` marks what is below its floor, and docs/hw/{nvidia,amd}/code.md says
+why. The tables "Every workload" there are what was recorded. --check: exit code 1 if anything spills, is put in a row, or has
+less of its roof than was recorded, or if nothing was. --record writes the tables. With a model: launches, share of
+multiplications by matrix instructions and predicted time of a prompt and a token.
 """
 import argparse
 import concurrent.futures
@@ -55,7 +57,17 @@ WORKLOADS = [
     ("cumulative sum f32 4096²", "cumsum(f32[4096,4096], 1)", ROWS),
     ("cumulative sum f32 1 × 2²⁰", "cumsum(f32[1,1048576], 1)", ROWS),
     ("matrix-vector f16 14336 × 4096", "linear(f16[1,4096], f16[14336,4096])", ROWS),
+    ("prompt Q8_0, 512 × 4096 × 4096", "q8linear(f32[512,4096], 4096)", ATTENTION),
+    ("prompt Q4_K, 512 × 4096 × 4096", "q4linear(f32[512,4096], 4096)", ATTENTION),
+    ("token Q4_K, 4096 × 4096", "q4linear(f32[1,4096], 4096)", ROWS),
+    ("decode attention f16, 32 heads over 8, 4096 keys", "decode(f32[32,128], f16[8,4096,128], f16[8,4096,128])", ROWS),
+    ("decode attention f32, 32 heads over 8, 4096 keys", "decode(f32[32,128], f32[8,4096,128], f32[8,4096,128])", ROWS),
 ]
+
+
+PAGES = {page: os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/hw", page, "code.md") for page in ("nvidia", "amd")}
+# Shares are recorded with two digits, and versions of a toolchain place a few instructions otherwise.
+TOLERANCE = 0.03
 
 
 def device(card):
@@ -109,6 +121,47 @@ def text_of(found):
     return f"{found['roof']:.2f}{marks}{more}"
 
 
+def table_of(page):
+    """Lines of the page before its table of workloads, the table's cells by line, and lines behind it."""
+    with open(PAGES[page], encoding="utf-8") as file:
+        lines = file.read().split("\n")
+    start = next(i for i, line in enumerate(lines) if line.startswith("| workload | floor |"))
+    end = next(i for i in range(start, len(lines)) if not lines[i].startswith("|"))
+    return lines[:start], [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[start:end]], lines[end:]
+
+
+def recorded():
+    """Share of the roof by workload and card, as the pages have it."""
+    out = {}
+    for page in PAGES:
+        head, _, *rows = table_of(page)[1]
+        for row in rows:
+            for card, cell in zip(head[2:], row[2:]):
+                out[row[0], card] = float(re.match(r"[0-9.]+", cell)[0])
+    return out
+
+
+def record(found):
+    for page in PAGES:
+        before, (head, rule, *rows), after = table_of(page)
+        for f in found:
+            if f["card"] not in head:
+                continue
+            row = next((row for row in rows if row[0] == f["workload"]), None)
+            if row is None:
+                row = [f["workload"], str(f["floor"])] + ["?"] * (len(head) - 2)
+                rows.append(row)
+            row[head.index(f["card"])] = text_of(f)
+        with open(PAGES[page], "w", encoding="utf-8") as file:
+            file.write("\n".join([*before, *(f"| {' | '.join(row)} |" for row in (head, rule, *rows)), *after]))
+
+
+def is_worse(found, known):
+    """Whether less of the roof is reached than was recorded."""
+    before = known.get((found["workload"], found["card"]))
+    return before is None or found["roof"] < before - TOLERANCE
+
+
 def workloads(args, cards):
     rows = [row for row in WORKLOADS if re.search(args.only, row[0])]
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("BM_GPU_CODE_JOBS", "2"))) as pool:
@@ -119,9 +172,13 @@ def workloads(args, cards):
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)
-    wrong = [f for f in found if f["spills"] or f["row"]]
+    if args.record:
+        record(found)
+    known = recorded()
+    wrong = [f for f in found if f["spills"] or f["row"] or is_worse(f, known)]
     for f in wrong:
-        print(f"{f['workload']} for {f['card']}: {f['spills']} bytes spilled, {f['row']}", file=sys.stderr)
+        print(f"{f['workload']} for {f['card']}: {f['spills']} bytes spilled, {f['row']}, {f['roof']:.2f} of the roof, recorded "
+              f"{known.get((f['workload'], f['card']), 'nothing')}", file=sys.stderr)
     return 1 if args.check and wrong else 0
 
 
@@ -144,6 +201,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--cards", default=",".join(NVIDIA + AMD))
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--record", action="store_true")
     parser.add_argument("--json")
     parser.add_argument("--model")
     args = parser.parse_args()

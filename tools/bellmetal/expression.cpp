@@ -3,11 +3,15 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <optional>
 #include <vector>
 
+#include "models/llama_matrix.h"
+#include "models/quant.h"
 #include "tensor/capture_scope.h"
+#include "tensor/exception.h"
 
 namespace bm::cli {
 namespace {
@@ -22,6 +26,44 @@ struct Function {
 };
 
 using Numbers = std::vector<int64_t>;
+
+/// x·Wᵀ for a quantised matrix W of that many rows.
+Tensor quantised_linear(models::GgmlType type, const Tensor& x, int64_t rows) {
+  if (x.rank() != 2 || rows < 1 || !x.size(1).is_const())
+    raise(Code::kInvalidArgument, "vectors [count, columns] and a number of rows expected");
+  const int64_t columns = x.size(1).constant();
+  const auto row = models::ggml_row_bytes(type, static_cast<uint64_t>(columns));
+  if (!row ||
+      !models::Matrix::can_pack(type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns)))
+    raise(Code::kInvalidArgument, "no quantised matrix has {} rows of {} columns", rows, columns);
+  std::optional<CaptureScope::Suspension> outside;
+  if (CaptureScope* capture = CaptureScope::current()) outside.emplace(*capture);
+  const std::vector<std::byte> data(*row * static_cast<uint64_t>(rows));
+  const models::Matrix matrix = models::Matrix::pack(type, data, rows, columns, x.device().name());
+  outside.reset();
+  return matrix.linear(models::QuantisedActivations(x));
+}
+
+/// Attention of one token as models ask for it: queries [heads, width] and a cache of keys and
+/// values [shared heads, capacity, width], of which as many are there as are known at launch: all.
+Tensor decode_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (q.rank() != 2 || k.rank() != 3 || v.rank() != 3 || q.size(0).constant() == 0 ||
+      k.size(0).constant() == 0 || q.size(0).constant() % k.size(0).constant() != 0)
+    raise(Code::kInvalidArgument,
+          "queries [heads, width], keys and values [shared heads, capacity, width] expected");
+  const int64_t heads = q.size(0).constant(), width = q.size(1).constant(),
+                shared = k.size(0).constant(), capacity = k.size(1).constant();
+  const Var length("keys", 1, std::max<int64_t>(capacity, 1));
+  length.set(std::max<int64_t>(capacity, 1));
+  const auto lines = [&](const Tensor& t) {
+    return t.shrink({{0, shared}, {0, SymInt(length)}, {0, width}}).cast(DType::kF32);
+  };
+  const Tensor scores = q.reshape({1, shared, heads / shared, width})
+                            .permute({1, 2, 0, 3})
+                            .matmul(lines(k).unsqueeze(1).transpose()) *
+                        (1 / std::sqrt(static_cast<double>(width)));
+  return scores.softmax(-1).matmul(lines(v).unsqueeze(1));
+}
 
 constexpr Function kFunctions[] = {
     {"relu", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].relu(); }},
@@ -54,7 +96,16 @@ constexpr Function kFunctions[] = {
                         std::max<int64_t>(n[2], 1));
      }},
     {"attention", 3, 0,
-     [](const Arguments& t, const Numbers&) { return Tensor::attention(t[0], t[1], t[2]); }}};
+     [](const Arguments& t, const Numbers&) { return Tensor::attention(t[0], t[1], t[2]); }},
+    {"decode", 3, 0,
+     [](const Arguments& t, const Numbers&) { return decode_attention(t[0], t[1], t[2]); }},
+    {"q8linear", 1, 1,
+     [](const Arguments& t, const Numbers& n) {
+       return quantised_linear(models::GgmlType::kQ8_0, t[0], n[0]);
+     }},
+    {"q4linear", 1, 1, [](const Arguments& t, const Numbers& n) {
+       return quantised_linear(models::GgmlType::kQ4_K, t[0], n[0]);
+     }}};
 
 class Parser {
  public:

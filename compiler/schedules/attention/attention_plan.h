@@ -152,6 +152,8 @@ std::optional<Schedule> make_decode_attention_schedule(const ir::KernelIr& kerne
                                                        ScheduleLimits limits = {});
 void lower_decode_attention(Emitter& e);
 std::string describe_decode_attention(const Schedule& schedule);
+std::vector<Knobs> decode_attention_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
+                                               const Schedule& schedule, const Knobs& from);
 
 /// For attention of enough queries per set of keys. Targets without work-groups.
 std::optional<Schedule> make_attention_schedule(const ir::KernelIr& kernel,

@@ -7,6 +7,7 @@
 
 #include "compiler/analysis/affine.h"
 #include "compiler/schedules/attention/attention_plan.h"
+#include "compiler/tune/knobs.h"
 
 namespace bm::compiler {
 namespace {
@@ -24,6 +25,7 @@ constexpr int64_t kMostRowBlocks = 8;
 constexpr uint32_t kDecodeBlock = 128;
 /// Words of keys and values on their way to a work-item.
 constexpr uint32_t kWordsAhead = 32;
+constexpr int64_t kMostUnroll = 8;
 constexpr double kLeastDecodeScale = 0x1p-60;  // of Builder::exp2_of_distance
 
 /// A load of floats, perhaps widened, perhaps of an index that is looked up and 0 where it is not
@@ -52,7 +54,8 @@ int64_t chunks_of(const Node* load, const Node* along) {
 
 class DecodePlanner {
  public:
-  DecodePlanner(AttentionParts parts, const TargetInfo& target) : target_(target) {
+  DecodePlanner(AttentionParts parts, const TargetInfo& target, const Knobs* knobs)
+      : target_(target), knobs_(knobs) {
     p_.parts = std::move(parts);
   }
 
@@ -68,7 +71,8 @@ class DecodePlanner {
     if (a.row && (!a.row->src[0]->is_const() || ir::depends_on(a.causal_bound, a.row)))
       return std::nullopt;
     p_.sub_group = target_.sub_group;
-    p_.block = kDecodeBlock;
+    p_.block = static_cast<uint32_t>(knob("block").value_or(kDecodeBlock));
+    if (!std::has_single_bit(p_.block) || p_.block < p_.sub_group) p_.block = kDecodeBlock;
     if (target_.max_block < p_.block || p_.sub_group < kMostTeam) return std::nullopt;
     if (!partition_chunks() || !choose_rows()) return std::nullopt;
     choose_unroll();
@@ -76,6 +80,10 @@ class DecodePlanner {
   }
 
  private:
+  std::optional<int64_t> knob(std::string_view name) const {
+    return knobs_ ? knobs_->get(name) : std::nullopt;
+  }
+
   bool partition_chunks() {
     const AttentionParts& a = p_.parts;
     const int64_t keys = chunks_of(p_.keys, a.head_dim), values = chunks_of(p_.values, a.column);
@@ -95,7 +103,8 @@ class DecodePlanner {
   /// As many queries as fit, in blocks without a rest.
   bool choose_rows() {
     const int64_t all = p_.parts.row ? p_.parts.row->src[0]->imm : 1;
-    for (p_.rows = std::min(all, kMostRows); p_.rows > 1; --p_.rows)
+    const int64_t most = std::clamp<int64_t>(knob("tile_m").value_or(kMostRows), 1, kMostRows);
+    for (p_.rows = std::min(all, most); p_.rows > 1; --p_.rows)
       if (all % p_.rows == 0 && elements() <= kMostElements &&
           p_.shared_bytes() <= target_.shared_memory_bytes)
         break;
@@ -105,6 +114,8 @@ class DecodePlanner {
   void choose_unroll() {
     const uint32_t words = 4 * (p_.key_chunks + p_.value_chunks);
     p_.unroll = std::clamp(kWordsAhead / words, 1u, 4u);
+    if (const auto asked = knob("unroll"))
+      p_.unroll = static_cast<uint32_t>(std::clamp<int64_t>(*asked, 1, kMostUnroll));
   }
 
   std::optional<Schedule> finish() {
@@ -128,17 +139,37 @@ class DecodePlanner {
 
   DecodeAttentionPlan p_;
   const TargetInfo& target_;
+  const Knobs* knobs_;
 };
 
 }  // namespace
 
 std::optional<Schedule> make_decode_attention_schedule(const ir::KernelIr& kernel,
                                                        const TargetInfo& target, uint32_t /*units*/,
-                                                       ScheduleLimits /*limits*/) {
+                                                       ScheduleLimits limits) {
   // Of a result and its log-sum-exp.
   if (!target.has_segments || kernel.stores.size() != 2) return std::nullopt;
   auto parts = find_attention_parts(kernel, true);
-  return parts ? DecodePlanner(std::move(*parts), target).run() : std::nullopt;
+  return parts ? DecodePlanner(std::move(*parts), target, limits.knobs).run() : std::nullopt;
+}
+
+std::vector<Knobs> decode_attention_candidates(const ir::KernelIr& /*kernel*/,
+                                               const TargetInfo& target, const Schedule& schedule,
+                                               const Knobs& from) {
+  const DecodeAttentionPlan& p = *schedule.group_attention()->decode;
+  std::vector<Knobs> out;
+  const auto add = [&](const char* name, int64_t value, int64_t now) {
+    if (value == now) return;
+    Knobs next = from;
+    next.values[name] = value;
+    if (next != from) out.push_back(std::move(next));
+  };
+  for (const uint32_t block : {64u, 128u, 256u})
+    if (block >= target.sub_group && block <= target.max_block) add("block", block, p.block);
+  for (const int64_t unroll : {1, 2, 4, 8}) add("unroll", unroll, p.unroll);
+  for (const int64_t rows : {p.rows / 2, p.rows * 2})
+    if (rows >= 1 && rows <= kMostRows) add("tile_m", rows, p.rows);
+  return out;
 }
 
 std::string describe_decode_attention(const Schedule& schedule) {

@@ -129,6 +129,9 @@ ValueId GroupLowering::tiles_along(const AxisPlan& axis, const Env& env) {
 
 /// The other loops, merged: one chunk of their iterations per group.
 void GroupLowering::lower_items(BlockId block, Instances instances, ValueId chunk) {
+  const bool is_row = schedule_.item_unroll > 0 || schedule_.loops.size() == schedule_.grid_loops;
+  if (is_row && schedule_.contiguous.count > 1)
+    return where_aligned(block, [&](BlockId body) { lower_row(body, instances[0]); });
   if (schedule_.item_unroll > 0) return lower_row(block, instances[0]);
   ItemLoops items;
   items.instances = std::move(instances);
@@ -149,7 +152,9 @@ void GroupLowering::lower_items(BlockId block, Instances instances, ValueId chun
   }
   items.is_narrow = most <= kMax32;
   items.chunk = chunk;
-  if (!schedule_.has_copies)
+  if (schedule_.contiguous.count > 1 && schedule_.has_copies)
+    lower_contiguous(items, block);
+  else if (!schedule_.has_copies)
     lower_item_loop(items, block);
   else if (schedule_.is_exact)
     lower_copies(items, block);

@@ -36,6 +36,12 @@ ValueId GroupLowering::part_number() {
   return b_.shr(b_.item(), std::countr_zero(schedule_.group_outputs));
 }
 
+/// The first of its iterations.
+ValueId GroupLowering::first_index() {
+  const int64_t count = contiguous_.count();
+  return count > 1 ? b_.mul(part_number(), b_.index(count)) : part_number();
+}
+
 /// The last group may have fewer iterations than work-items side by side.
 void GroupLowering::mask_outputs(const Node* range, ValueId number, const Env& env) {
   const int64_t extent = range->src[0]->imm;
@@ -83,16 +89,18 @@ std::vector<GroupLowering::Iteration> GroupLowering::bind_copies(const Distribut
                                                                  uint32_t copies, bool is_masked) {
   std::vector<Iteration> out;
   Offsets places(e_, first, block);
+  const int64_t count = contiguous_.count(), run = count * parts();
   for (uint32_t c = 0; c < copies; ++c) {
-    const int64_t offset = int64_t{c} * parts();
+    const int64_t start = c / count * run, offset = start + c % count;
     const ValueId index = b_.add(first, b_.index(offset));
     Iteration copy;
     if (d.loops.size() == 1)
       copy.bindings = {places.at(offset).binding};
     else
       copy = bind_iteration(d, index, block);
-    if (is_masked && (!d.known_total || offset + parts() > *d.known_total)) {
-      copy.mask = b_.lt(index, d.total);
+    if (is_masked && (!d.known_total || start + run > *d.known_total)) {
+      // Runs end with the loop: one comparison for all of one.
+      copy.mask = c % count == 0 ? b_.lt(index, d.total) : out.back().mask;
       for (const uint32_t b : copy.bindings) e_.set_mask(b, copy.mask);
     }
     out.push_back(std::move(copy));
@@ -106,9 +114,12 @@ const std::vector<GroupLowering::Iteration>* GroupLowering::row_unroll(const Dis
                                                                        uint32_t most) {
   if (!d.known_total || *d.known_total > int64_t{most} * parts()) return nullptr;
   const auto [it, is_new] = row_copies_.try_emplace(d.loops);
+  const int64_t count = contiguous_.count();
+  const BlockId block = count > 1 ? e_.builder().floor() : e_.program().root;
   if (is_new)
-    it->second = bind_copies(d, part_number(), e_.program().root,
-                             static_cast<uint32_t>(up(*d.known_total, parts())), true);
+    it->second =
+        bind_copies(d, first_index(), block,
+                    static_cast<uint32_t>(up(*d.known_total, count * parts()) * count), true);
   return &it->second;
 }
 
@@ -130,7 +141,11 @@ void GroupLowering::lower_row(BlockId block, const Env& env) {
     for (size_t i = 0; i < loops.size(); ++i)
       instances.back()[e_.number_of(loops[i])] = copy.bindings[i];
   }
-  if (!instances.empty()) e_.emit_stores(block, instances, e_.kernel().stores);
+  if (instances.empty()) return;
+  if (contiguous_.count() > 1)
+    contiguous_.emit_stores(block, instances);
+  else
+    e_.emit_stores(block, instances, e_.kernel().stores);
 }
 
 bool GroupLowering::write_loops(ReduceState& s, BlockId block) {
@@ -155,7 +170,7 @@ void GroupLowering::distribute(ReduceState& s, BlockId block) {
   const ValueId whole = d.known_total ? b_.index(*d.known_total / step * step)
                                       : ValueId{whole_steps({b_, d.total}, step)};
   const Builder::Loop loop = b_.open_loop(block);
-  const ValueId first = b_.add(loop.index, part_number());
+  const ValueId first = b_.add(loop.index, first_index());
   accumulate_copies(s, loop.body, bind_copies(d, first, loop.body, copies, false));
   b_.close_loop(loop, b_.index(0), whole, step);
   if (!d.known_total || *d.known_total % step != 0) distribute_singly(s, d, whole, copies, block);
@@ -192,6 +207,7 @@ void GroupLowering::distribute_singly(ReduceState& s, const Distributed& d, Valu
                                       int64_t trip_count, BlockId block) {
   const std::vector<Env> before = s.envs;
   const bool is_high = schedule_.is_output_major;
+  is_single_ = true;
   const Builder::Loop loop = b_.open_loop(block, is_high ? LoopKind::kSerial : LoopKind::kItem);
   ValueId index = loop.index;
   const ValueId side = b_.index(is_high ? 1 : schedule_.group_outputs);
@@ -209,6 +225,7 @@ void GroupLowering::distribute_singly(ReduceState& s, const Distributed& d, Valu
   for (size_t m = 0; m < s.members(); ++m)
     b_.assign(loop.body, s.vector_registers[m][0], partial[m]);
   s.envs = before;
+  is_single_ = false;
   if (is_high) return b_.close_loop(loop, b_.add(begin, part_number()), d.total, int64_t{parts()});
   bool is_exact = false;
   if (const Value& from = e_.program().at(begin); d.known_total && from.op == ValueOp::kConst) {

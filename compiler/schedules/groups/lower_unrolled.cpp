@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "compiler/lowering/epilogue.h"
 #include "compiler/schedules/groups/lowering.h"
 
 namespace bm::compiler {
@@ -64,6 +65,54 @@ void GroupLowering::lower_copies(const ItemLoops& items, BlockId block) {
   }
   emit_loads(all);
   e_.emit_stores(block, all, e_.kernel().stores);
+}
+
+/// Elements that follow each other are one work-item's, as many as 16 bytes hold. Where params do
+/// not start at multiples of these, and in a chunk that is not whole, they are adjacent
+/// work-items'.
+void GroupLowering::lower_contiguous(const ItemLoops& items, BlockId block) {
+  const int64_t count = schedule_.contiguous.count;
+  const ValueId begin = b_.mul(items.chunk, b_.index(schedule_.chunk));
+  ValueId is_whole = contiguous_.is_aligned();
+  if (!schedule_.is_exact) {
+    const ValueId end = b_.add(begin, b_.index(schedule_.chunk));
+    is_whole = b_.bit_and(is_whole, e_.negated(b_.lt(items.total, end)));
+  }
+  const ValueId is_less = e_.negated(is_whole);
+  const Node* last = schedule_.loops[items.loops.back()].range;
+  e_.branch(is_whole, block, [&](BlockId body) {
+    contiguous_.start();
+    const ValueId first = b_.add(begin, b_.mul(b_.item(), b_.index(count)));
+    Instances all;
+    for (int64_t run = 0; run < schedule_.trip_count / count; ++run) {
+      const ValueId index = b_.add(first, b_.index(run * count * schedule_.block));
+      for (const Env& env :
+           split_index(index, items.loops, items.counts, items.is_narrow, body, items.instances)) {
+        const Binding at = e_.binding(env[e_.number_of(last)]);
+        for (int64_t c = 0; c < count; ++c)
+          all.push_back(e_.bound(env, last, e_.make_bindings(at.base, body, c, 1, at.origin)));
+      }
+    }
+    emit_loads(all);
+    contiguous_.emit_stores(body, all);
+    contiguous_.stop();
+  });
+  e_.branch(is_less, block, [&](BlockId body) { lower_item_loop(items, body); });
+}
+
+/// `body` twice, with and without what is contiguous.
+void GroupLowering::where_aligned(BlockId block, const std::function<void(BlockId)>& body) {
+  const ValueId is_aligned = contiguous_.is_aligned();
+  const ValueId is_not = e_.negated(is_aligned);
+  for (const bool is_wide : {true, false})
+    e_.branch(is_wide ? is_aligned : is_not, block, [&](BlockId inside) {
+      const Confined confined(e_, inside);
+      row_copies_.clear();
+      if (is_wide) contiguous_.start();
+      body(inside);
+      contiguous_.stop();
+      row_copies_.clear();
+    });
 }
 
 /// The last chunk may be smaller.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "compiler/lowering/contiguous.h"
 #include "compiler/lowering/contract.h"
 
 namespace bm::compiler {
@@ -13,23 +14,30 @@ namespace bm::compiler {
 /// For the table of strategies.
 void lower_groups(Emitter& e);
 void lower_transpose(Emitter& e);
+void lower_group_scan(Emitter& e);
 
 /// Output loops distributed over work-groups and their work-items, which may share reductions.
 class GroupLowering : public EmitRule {
  public:
-  explicit GroupLowering(Emitter& e) : e_(e), b_(e.builder()), schedule_(e.schedule()) {}
+  explicit GroupLowering(Emitter& e)
+      : e_(e), b_(e.builder()), schedule_(e.schedule()), contiguous_(e) {}
   void run();
   void reduce(ReduceState& s, BlockId block, const std::function<void(BlockId)>& inner) override;
   bool write_loops(ReduceState& s, BlockId block) override;
+  std::optional<ValueId> replace(const Node* n, const Env& env) override {
+    return is_single_ ? std::nullopt : contiguous_.replace(n, env);
+  }
 
  protected:
   /// What one group does, whose loops in the grid `instances` binds.
   virtual void lower_items(BlockId block, Instances instances, ValueId chunk);
   void emit_loads(const Instances& instances);
+  void where_aligned(BlockId block, const std::function<void(BlockId)>& body);
 
   Emitter& e_;
   Builder& b_;
   const Schedule& schedule_;
+  ContiguousAccess contiguous_;
 
  private:
   /// Loops that the work-items of a group do, merged: chunk number `chunk` of them.
@@ -60,11 +68,13 @@ class GroupLowering : public EmitRule {
                         const Instances& instances);
   // lower_unrolled.cpp
   void lower_copies(const ItemLoops& items, BlockId block);
+  void lower_contiguous(const ItemLoops& items, BlockId block);
   void lower_item_loop(const ItemLoops& items, BlockId block);
   void split_chunks(const ItemLoops& items, BlockId block);
   // lower_shared_reductions.cpp
   uint32_t parts() const { return schedule_.block / schedule_.group_outputs; }
   ValueId part_number();
+  ValueId first_index();
   ValueId output_index();
   void mask_outputs(const Node* range, ValueId number, const Env& env);
   Distributed distributed_loops(const std::vector<const Node*>& loops, const Env& env);
@@ -84,6 +94,7 @@ class GroupLowering : public EmitRule {
                        uint32_t count, BlockId block);
 
   std::map<std::vector<const Node*>, std::vector<Iteration>> row_copies_;
+  bool is_single_ = false;  // iterations are bound one by one, whatever the schedule has contiguous
 };
 
 /// Loads transposed through shared memory; see TransposePlan.

@@ -3,10 +3,13 @@
 // work-item, times how often the processor has to be filled.
 #include "compiler/schedules/groups/plan.h"
 
+#include <bit>
 #include <cmath>
 #include <functional>
 
 #include "compiler/ir/linear.h"
+#include "compiler/lowering/contiguous.h"
+#include "compiler/tune/knobs.h"
 
 namespace bm::compiler {
 namespace {
@@ -34,6 +37,7 @@ Schedule GroupScheduler::run() {
   share_reductions();
   set_launch();
   if (!fit_grid()) merge_all();
+  choose_contiguous();
   return std::move(s_);
 }
 
@@ -235,6 +239,55 @@ void GroupScheduler::set_launch() {
   const double ops = c.partitioned + static_cast<double>(block) * (kStartCost + c.repeated) +
                      c.element * std::min(c.iterations, static_cast<double>(s_.chunk));
   s_.work_per_block = static_cast<uint64_t>(std::min(ops, 1e18));
+}
+
+/// Most elements that a work-item may have contiguous: those of its iterations, which runs of as
+/// many must fill, where something is narrower than a word.
+uint32_t GroupScheduler::most_contiguous() const {
+  if (!target_.has_wide_stores || segments_ != nullptr || is_tiled_ || !found_dots_.empty())
+    return 1;
+  if (limits_.knobs && limits_.knobs->get("contiguous") == 0) return 1;
+  if (s_.has_copies) return std::bit_floor(static_cast<uint32_t>(s_.trip_count));
+  return shape_.copies;
+}
+
+/// The loads of a shared reduction, along its loop.
+bool GroupScheduler::add_rows(const ReduceFacts& r) {
+  const Node* range = r.node->src.back();
+  const Node* extent = range->src[0];
+  const int64_t count = s_.contiguous.count, parts = s_.block / s_.group_outputs;
+  if (!s_.reduces[r.node].is_shared || r.node->src.size() != 2 || !extent->is_const() ||
+      extent->imm % count != 0)
+    return false;
+  // Written out, or a loop over as many.
+  const bool is_row = extent->imm <= shape_.copies * parts;
+  if (!is_row && shape_.copies % count != 0) return false;
+  std::vector<const Node*> loads = model_.body(r.node);
+  std::erase_if(loads, [](const Node* n) { return n->op != Op::kLoad; });
+  return add_contiguous(model_, loads, {}, range, &s_.contiguous);
+}
+
+/// Elements narrower than a word, loaded singly, leave most of what an instruction could bring.
+void GroupScheduler::choose_contiguous() {
+  const bool is_row = !s_.has_copies && shape_.copies > 1 && !outputs_.loop;
+  const bool has_item_loop = s_.loops.size() > s_.grid_loops;
+  if (!s_.has_copies && (!is_row || (has_item_loop && s_.item_unroll == 0))) return;
+  const Node* last = has_item_loop ? s_.loops.back().range : nullptr;
+  if (is_row && s_.loops.size() > s_.grid_loops + 1) return;
+  for (uint32_t count = std::min(std::bit_floor(most_contiguous()), 16u); count > 1; count /= 2) {
+    s_.contiguous = {.count = count, .loads = {}, .params = {}};
+    bool is_it = true;
+    if (last != nullptr)
+      is_it = last->src[0]->is_const() && last->src[0]->imm % count == 0 &&
+              (is_row || s_.trip_count % count == 0) &&
+              add_contiguous(model_, model_.output_loads(), kernel_.stores, last, &s_.contiguous);
+    for (const ReduceFacts& r : reduces_) is_it = is_it && add_rows(r);
+    int64_t narrowest = 4;
+    for (const int param : s_.contiguous.params)
+      narrowest = std::min(narrowest, item_size(kernel_.params[static_cast<size_t>(param)].dtype));
+    if (is_it && narrowest < 4 && count * narrowest <= 16) return;
+  }
+  s_.contiguous = {};
 }
 
 void GroupScheduler::add_chunks(int64_t most, bool is_const) {

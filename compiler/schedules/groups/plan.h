@@ -134,6 +134,9 @@ class GroupScheduler {
   void share_reductions();
   int64_t count_items(bool* is_const) const;
   void set_launch();
+  void choose_contiguous();
+  bool add_rows(const ReduceFacts& r);
+  uint32_t most_contiguous() const;
   void add_chunks(int64_t most, bool is_const);
   void add_loop(uint32_t loop);
   double most_groups(size_t axis) const;

@@ -111,8 +111,6 @@ class TransposeScheduler {
     if (is_short(p) && p.loads.size() > best_.loads.size()) best_ = p;
   }
 
-  /// Constants share the first axis, every other loop has one of its own. False if there are too
-  /// many of those, or too many groups.
   bool set_grid(Schedule* s) const {
     std::vector<uint32_t> order(s->loops.size());
     for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -122,41 +120,7 @@ class TransposeScheduler {
       return r == best_.along ? 0u : r == best_.across ? 1u : 2u + (s->loops.size() - i);
     };
     std::ranges::sort(order, {}, rank);
-    struct Axis {
-      std::vector<GroupFactor> factors;
-      hal::DimExpr dim;
-      double most = 1;
-    };
-    std::vector<Axis> axes(1);
-    for (const bool is_const : {true, false})
-      for (const uint32_t i : order) {
-        const AxisPlan& loop = s->loops[i];
-        const Node* extent = loop.range->src[0];
-        if (extent->is_const() != is_const) continue;
-        if (!is_const && !axes.back().factors.empty()) axes.emplace_back();
-        Axis& axis = axes.back();
-        const int64_t tile = std::max<int64_t>(loop.tile, 1);
-        const int64_t hi = std::max<int64_t>(is_const ? extent->imm : extent->hi, 0);
-        const int64_t tiles = hi / tile + (hi % tile != 0);
-        axis.most *= static_cast<double>(std::max<int64_t>(tiles, 1));
-        if (axis.most > static_cast<double>(INT32_MAX)) return false;
-        bool is_exact = true;
-        if (is_const) {
-          axis.dim.constant *= tiles;
-        } else {
-          is_exact = multiply(&axis.dim, extent, 1);
-          axis.dim.divisor = tile;
-        }
-        axis.factors.push_back({.loop = i, .is_bounded = !is_exact});
-      }
-    if (axes.size() > s->axes.size()) return false;
-    std::ranges::stable_sort(axes, std::greater<>{}, &Axis::most);
-    for (size_t i = 0; i < axes.size(); ++i) {
-      if (axes[i].most > static_cast<double>(target_.max_groups[i])) return false;
-      s->axes[i] = axes[i].factors;
-      s->grid[i] = axes[i].dim;
-    }
-    return true;
+    return place_in_grid(target_, order, s);
   }
 
   std::optional<Schedule> finish() const {
@@ -182,6 +146,44 @@ class TransposeScheduler {
 };
 
 }  // namespace
+
+bool place_in_grid(const TargetInfo& target, std::span<const uint32_t> order, Schedule* s) {
+  struct Axis {
+    std::vector<GroupFactor> factors;
+    hal::DimExpr dim;
+    double most = 1;
+  };
+  std::vector<Axis> axes(1);
+  for (const bool is_const : {true, false})
+    for (const uint32_t i : order) {
+      const AxisPlan& loop = s->loops[i];
+      const Node* extent = loop.range->src[0];
+      if (extent->is_const() != is_const) continue;
+      if (!is_const && !axes.back().factors.empty()) axes.emplace_back();
+      Axis& axis = axes.back();
+      const int64_t tile = std::max<int64_t>(loop.tile, 1);
+      const int64_t hi = std::max<int64_t>(is_const ? extent->imm : extent->hi, 0);
+      const int64_t tiles = hi / tile + (hi % tile != 0);
+      axis.most *= static_cast<double>(std::max<int64_t>(tiles, 1));
+      if (axis.most > static_cast<double>(INT32_MAX)) return false;
+      bool is_exact = true;
+      if (is_const) {
+        axis.dim.constant *= tiles;
+      } else {
+        is_exact = multiply(&axis.dim, extent, 1);
+        axis.dim.divisor = tile;
+      }
+      axis.factors.push_back({.loop = i, .is_bounded = !is_exact});
+    }
+  if (axes.size() > s->axes.size()) return false;
+  std::ranges::stable_sort(axes, std::greater<>{}, &Axis::most);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (axes[i].most > static_cast<double>(target.max_groups[i])) return false;
+    s->axes[i] = axes[i].factors;
+    s->grid[i] = axes[i].dim;
+  }
+  return true;
+}
 
 std::optional<Schedule> make_transpose_schedule(const ir::KernelIr& kernel,
                                                 const TargetInfo& target, uint32_t units,

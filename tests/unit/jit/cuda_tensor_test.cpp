@@ -122,6 +122,41 @@ TEST_F(CudaTensor, LongProductsOfFewResultsAreSummedInParts) {
             5e-3);  // sums of 16,408 products below 1: 25 or so, off by 2^-24 of a few hundred
 }
 
+/// Few long lines in parts, with and without a rest; across adjacent lines; rounded at the end.
+TEST_F(CudaTensor, ScansOfFewLongLinesAreMadeInParts) {
+  std::mt19937 generator(std::random_device{}());
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  struct Lines {
+    int64_t outer, length, inner;
+    DType type;
+  };
+  for (const Lines& l : {Lines{1, 16384, 1, DType::kF32}, Lines{1, 10007, 1, DType::kF32},
+                         Lines{1, 1030, 3, DType::kF32}, Lines{3, 700, 5, DType::kF16},
+                         Lines{1, 8192, 1, DType::kF16}}) {
+    std::vector<float> v(static_cast<size_t>(l.outer * l.length * l.inner));
+    for (float& each : v) each = f16_to_f32(f32_to_f16(uniform(generator)));
+    const Tensor x = Tensor::from(v, {l.outer, l.length, l.inner}, kDevice).cast(l.type).realize();
+    const auto sums = x.cumsum(1).cast(DType::kF32).data<float>();
+    const auto most = x.cummax(1).cast(DType::kF32).data<float>();
+    double worst = 0;
+    for (int64_t i = 0; i < l.outer; ++i)
+      for (int64_t c = 0; c < l.inner; ++c) {
+        double sum = 0;
+        float largest = -2;
+        for (int64_t j = 0; j < l.length; ++j) {
+          const auto at = static_cast<size_t>((i * l.length + j) * l.inner + c);
+          sum += static_cast<double>(v[at]);
+          largest = std::max(largest, v[at]);
+          const double unit = l.type == DType::kF16 ? 1e-3 : 1e-6;
+          worst = std::max(worst, std::abs(static_cast<double>(sums[at]) - sum) /
+                                      (unit * (std::abs(sum) + 100)));
+          ASSERT_EQ(most[at], largest) << l.length << " " << j;
+        }
+      }
+    EXPECT_LT(worst, 1) << l.length << "x" << l.inner;
+  }
+}
+
 TEST_F(CudaTensor, GoesToOtherDevicesAndBack) {
   const auto v = numbers(1000, 3);
   const Tensor there = Tensor::from(v, {1000}, "CPU").to(kDevice);

@@ -275,6 +275,9 @@ TEST(OrderKernels, AreFew) {
   EXPECT_EQ(kernels(x.cumsum(1)), 1u);
   EXPECT_EQ(kernels(x.cumsum(0)), 1u);
   EXPECT_EQ(kernels((x * 2).cast(DType::kF16).cumsum(1)), 1u);
+  EXPECT_EQ(kernels(x.cumsum(1).reshape({64, 20, 50})), 1u);
+  const Tensor one = Tensor::empty({1, 1 << 20}, DType::kF32, "NULL:PTX::sm_90,132");
+  EXPECT_EQ(kernels(one.cumsum(1)), 3u);
   EXPECT_EQ(kernels(x.argmax(1)), 1u);
   EXPECT_EQ(kernels(x.topk(8).second), 2u);
   const Tensor a = Tensor::empty({8, 65536}, DType::kF32, "CPU");

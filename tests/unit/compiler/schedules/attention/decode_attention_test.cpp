@@ -301,6 +301,29 @@ TEST(DecodeAttention, AnyLengthOnAmd) {
     expect_right({.length = n, .card = "gfx1100", .renderer = "LLVM"});
 }
 
+/// Every generation whose text or code differs: what is in registers, how lanes exchange it.
+TEST(DecodeAttention, OnEveryCard) {
+  struct Card {
+    const char* name;
+    const char* renderer;
+  };
+  for (const Card& c : {Card{"sm_75", "PTX"}, Card{"sm_90", "PTX"}, Card{"sm_120", "PTX"},
+                        Card{"gfx1201", "LLVM"}}) {
+    expect_right({.length = 300, .card = c.name, .renderer = c.renderer});
+    expect_right({.type = DType::kF16,
+                  .heads = 8,
+                  .width = 128,
+                  .length = 129,
+                  .card = c.name,
+                  .renderer = c.renderer});
+    expect_right({.type = DType::kBF16,
+                  .length = 17,
+                  .is_paged = true,
+                  .card = c.name,
+                  .renderer = c.renderer});
+  }
+}
+
 TEST(DecodeAttention, HalfPrecisionKeys) {
   for (const int64_t n : {1, 33, 300}) {
     expect_right({.type = DType::kF16, .width = 128, .length = n});
