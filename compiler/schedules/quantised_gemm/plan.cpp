@@ -21,6 +21,8 @@ constexpr int64_t kLeastVectors = 8;
 constexpr uint32_t kMostAccumulators = 64;
 /// Words of fragments that are loaded ahead, and results of an iteration.
 constexpr uint32_t kMostWords = 48, kMostResults = 64;
+/// Registers of a work-item that a tile counts on, of 256; the rest is for addresses.
+constexpr uint64_t kMostRegisters = 190;
 
 bool is_integer_sum(const Node* n) { return n->op == Op::kAdd && n->dtype == DType::kI32; }
 
@@ -211,6 +213,8 @@ class QuantisedPlanner {
                                sums * unroll > kMostResults))
               break;
             p.unroll = unroll;
+            const bool is_spilled = registers(p, sums, words * unroll) > kMostRegisters;
+            if (is_spilled && (best != 0 || row_tiles * vector_tiles > 1)) continue;
             const double cost = time(p, sums);
             if (best != 0 && cost >= best) continue;
             best = cost;
@@ -220,6 +224,14 @@ class QuantisedPlanner {
     if (best == 0) return false;
     plan_ = std::move(found);
     return true;
+  }
+
+  /// Accumulators in float and in integers, words of fragments (RDNA3, both of whose halves of a
+  /// sub-group hold the same, has the most), and the scales of the rows.
+  static uint64_t registers(const QuantisedPlan& p, uint32_t sums, uint64_t words) {
+    const MatrixInfo& info = p.info();
+    const uint64_t rows = uint64_t{p.row_tiles} * (info.row_step != 0 ? info.sums : info.a_slots);
+    return uint64_t{2} * sums + words + rows * p.reduces.size();
   }
 
   /// Rough cycles of one block on the busiest compute unit: results are scaled one by one, words
