@@ -264,12 +264,25 @@ Tensor scan_in_parts(ir::ReduceOp op, const Tensor& x, int64_t axis, int64_t par
   const Tensor whole =
       parts * length == n ? x : pad_raw(x, room, ops::identity_like(x, op).node()->scalar);
   const Tensor tiles = whole.unflatten(axis, {SymInt(parts), SymInt(length)});
-  const Tensor totals = reduce(op, tiles, {axis + 1}).squeeze(axis + 1).contiguous();
-  const Tensor before =
-      scan_before(op, totals.transpose(axis, -1)).transpose(axis, -1).unsqueeze(axis + 1);
-  const Tensor number = ops::iota_along(SymInt(length), axis + 1, tiles.rank(), x.device());
-  const Tensor start = ops::combine(op, before.contiguous(), tiles);
-  const Tensor out = scan_raw(op, select(number == 0, start, tiles), axis + 1).cast(t);
+  const auto before_each = [&](const Tensor& totals) {
+    return scan_before(op, totals.transpose(axis, -1))
+        .transpose(axis, -1)
+        .unsqueeze(axis + 1)
+        .contiguous();
+  };
+  Tensor out;
+  if (op == ir::ReduceOp::kSum && t == DType::kF32) {
+    // Sums kept in float32 drift unless what is before a part is added last; and scans, which are
+    // compensated, end with better totals than a reduction.
+    const Tensor inside = scan_raw(op, tiles, axis + 1).contiguous();
+    const Tensor totals = inside.slice(axis + 1, {length - 1, length, 1}).squeeze(axis + 1);
+    out = ops::combine(op, before_each(totals.contiguous()), inside).cast(t);
+  } else {
+    const Tensor totals = reduce(op, tiles, {axis + 1}).squeeze(axis + 1).contiguous();
+    const Tensor number = ops::iota_along(SymInt(length), axis + 1, tiles.rank(), x.device());
+    const Tensor start = ops::combine(op, before_each(totals), tiles);
+    out = scan_raw(op, select(number == 0, start, tiles), axis + 1).cast(t);
+  }
   const Tensor lines = out.flatten(axis, axis + 1);
   return parts * length == n ? lines : lines.slice(axis, {0, n, 1});
 }

@@ -270,19 +270,35 @@ std::string LlvmWorkItems::local_address(uint32_t array, ValueId index) {
 /// Contiguous elements as one vector.
 void LlvmWorkItems::store_together(const Stmt& s) {
   const DType t = p_.type(s.value).dtype;
-  const size_t count = s.operands.size() + 1;
-  const std::string one = memory_type({t, 1}), all = fmt::format("<{} x {}>", count, one);
-  std::string vector = "poison";
-  for (size_t i = 0; i < count; ++i) {
+  const size_t count = s.operands.size() + 1, bytes = count * static_cast<size_t>(item_size(t));
+  const auto value_at = [&](size_t i) { return in_memory(i == 0 ? s.value : s.operands[i - 1]); };
+  const auto put = [&](const std::string& whole, const std::string& type,
+                       const std::string& element, const std::string& value, size_t i) {
     const std::string next = fresh("%w");
-    const std::string value = in_memory(i == 0 ? s.value : s.operands[i - 1]);
-    line("{} = insertelement {} {}, {} {}, i64 {}", next, all, vector, one, value, i);
-    vector = next;
+    line("{} = insertelement {} {}, {} {}, i64 {}", next, type, whole, element, value, i);
+    return next;
+  };
+  constexpr size_t kWord = 4;
+  const bool has_words = stores_words() && item_size(t) == 1 && count % kWord == 0;
+  const std::string one = has_words ? "i32" : memory_type({t, 1});
+  const std::string all = fmt::format("<{} x {}>", has_words ? count / kWord : count, one);
+  std::string vector = "poison";
+  for (size_t i = 0; i < count; i += has_words ? kWord : 1) {
+    std::string value = value_at(i);
+    // By shifts: a vector of bytes seen as words is turned back into one of bytes.
+    for (size_t j = 0; has_words && j < kWord; ++j) {
+      const std::string wide = fresh("%w"), high = fresh("%w"), both = fresh("%w");
+      line("{} = zext {} {} to i32", wide, memory_type({t, 1}), value_at(i + j));
+      line("{} = shl i32 {}, {}", high, wide, 8 * j);
+      line("{} = or i32 {}, {}", both, high, j == 0 ? "0" : value);
+      value = both;
+    }
+    vector = put(vector, all, one, value, has_words ? i / kWord : i);
   }
   const bool is_local = s.kind == StmtKind::kLocalStore;
   const auto plain = [&] {
     const std::string at = is_local ? local_address(s.target, s.begin) : address(s.target, s.begin);
-    line("store {} {}, {}, align {}", all, vector, at, count * static_cast<size_t>(item_size(t)));
+    line("store {} {}, {}, align {}", all, vector, at, bytes);
   };
   if (is_local || s.end == kNone) return plain();
   const std::string then = fresh("then"), join = fresh("join");

@@ -23,6 +23,8 @@ class LlvmWorkItems : public LlvmText {
   virtual std::string_view group_number(uint32_t axis) const = 0;
   virtual std::string_view item_number() const = 0;
   virtual void barrier() = 0;
+  /// Whether vectors of bytes are stored as words: the back end would divide them otherwise.
+  virtual bool stores_words() const { return false; }
   virtual void matrix(const Stmt& s) = 0;
   /// kDot of one word.
   virtual void dot(ValueId id, const Value& v) = 0;

@@ -37,6 +37,7 @@ class NvptxRenderer final : public LlvmWorkItems {
     return kAxes[axis];
   }
   std::string_view item_number() const override { return "llvm.nvvm.read.ptx.sreg.tid.x"; }
+  bool stores_words() const override { return true; }
 
   void barrier() override {
     declarations_.insert("declare void @llvm.nvvm.barrier0()");

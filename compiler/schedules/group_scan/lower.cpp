@@ -47,10 +47,19 @@ class GroupScanLowering final : public GroupLowering {
   ValueId exchanged(ValueId value, uint32_t with, BlockId block);
   ValueId part() const;
   ValueId column() const;
+  /// Long float32 sums: what the additions so far have rounded away goes along.
+  static bool is_compensated(const Node* scan) {
+    return scan->reduce_op() == ir::ReduceOp::kSum && scan_type(scan) == DType::kF32;
+  }
+  struct Running {
+    ValueId sum, lost = kNone;
+  };
+  Running added(const Node* scan, const Running& so_far, ValueId value);
 
   const ScanPlan& p_;
   std::vector<const Node*> scans_;
   std::vector<uint32_t> carries_;  // registers, by scan
+  std::vector<uint32_t> losses_;   // of compensated ones; otherwise the carry itself
   std::vector<uint32_t> arrays_;   // shared, by scan
 };
 
@@ -81,10 +90,13 @@ void GroupScanLowering::lower_items(BlockId block, Instances instances, ValueId 
 
 void GroupScanLowering::lower_line(const Env& env, BlockId block) {
   carries_.clear();
+  losses_.clear();
   for (const Node* scan : scans_) {
     const Type t{scan_type(scan), 1};
     carries_.push_back(b_.add_register(t));
     b_.assign(block, carries_.back(), b_.neutral(scan->reduce_op(), t));
+    losses_.push_back(is_compensated(scan) ? b_.add_register(t) : carries_.back());
+    if (is_compensated(scan)) b_.assign(block, losses_.back(), b_.neutral(scan->reduce_op(), t));
     if (p_.units() > 1 && arrays_.size() < scans_.size())
       arrays_.push_back(b_.add_local(t.dtype, uint64_t{p_.runs} * p_.units() * p_.columns));
   }
@@ -161,6 +173,20 @@ GroupScanLowering::Partial GroupScanLowering::scan_elements(const Node* scan, co
   return out;
 }
 
+/// The two-sum of Knuth (The Art of Computer Programming 2, 4.2.2): exact, whichever is larger.
+GroupScanLowering::Running GroupScanLowering::added(const Node* scan, const Running& so_far,
+                                                    ValueId value) {
+  Running out{b_.reduce_step(scan->reduce_op(), so_far.sum, value), so_far.lost};
+  if (!is_compensated(scan)) return out;
+  const ValueId part = b_.sub(out.sum, so_far.sum);
+  const ValueId lost = b_.add(b_.sub(so_far.sum, b_.sub(out.sum, part)), b_.sub(value, part));
+  // Infinite sums have lost nothing that is a number.
+  const ValueId is_number = b_.eq(lost, lost);
+  out.lost =
+      b_.add(so_far.lost, b_.select(is_number, lost, b_.neutral(scan->reduce_op(), b_.type(lost))));
+  return out;
+}
+
 void GroupScanLowering::lower_tile(const Env& env, ValueId start, BlockId block, bool is_only) {
   const Tile tile = bind_tile(env, start, block);
   emit_loads(tile.elements);
@@ -188,23 +214,33 @@ void GroupScanLowering::lower_tile(const Env& env, ValueId start, BlockId block,
   }
   for (size_t s = 0; s < scans_.size(); ++s) {
     const ir::ReduceOp op = scans_[s]->reduce_op();
-    ValueId so_far = b_.read(block, carries_[s]);
+    const bool has_lost = is_compensated(scans_[s]);
+    Running so_far{b_.read(block, carries_[s])};
+    if (has_lost) so_far.lost = b_.read(block, losses_[s]);
     for (uint32_t r = 0; r < p_.runs; ++r) {
-      ValueId own = so_far;
-      if (units == 1) so_far = b_.reduce_step(op, so_far, partials[s].all[r]);
+      Running own = so_far;
+      if (units == 1) so_far = added(scans_[s], so_far, partials[s].all[r]);
       for (uint32_t u = 0; units > 1 && u < units; ++u) {
-        so_far =
-            b_.reduce_step(op, so_far, b_.local_load(block, arrays_[s], place(r, b_.index(u))));
-        if (u + 1 < units) own = b_.select(b_.lt(b_.index(u), unit), so_far, own);
+        so_far = added(scans_[s], so_far, b_.local_load(block, arrays_[s], place(r, b_.index(u))));
+        if (u + 1 == units) break;
+        const ValueId is_before = b_.lt(b_.index(u), unit);
+        own.sum = b_.select(is_before, so_far.sum, own.sum);
+        if (has_lost) own.lost = b_.select(is_before, so_far.lost, own.lost);
       }
-      if (p_.lanes > 1) own = b_.reduce_step(op, own, partials[s].before[r]);
+      // What is small first: one rounding of what is large.
+      ValueId near = has_lost ? own.lost : own.sum;
+      if (p_.lanes > 1) near = b_.reduce_step(op, near, partials[s].before[r]);
       for (uint32_t j = 0; j < p_.per_item; ++j) {
         const size_t i = size_t{r} * p_.per_item + j;
-        const ValueId result = b_.reduce_step(op, own, partials[s].sums[i]);
+        ValueId result = b_.reduce_step(op, near, partials[s].sums[i]);
+        if (has_lost) result = b_.reduce_step(op, own.sum, result);
         e_.set_known(scans_[s], tile.elements[i], b_.cast(result, scans_[s]->dtype));
       }
     }
-    if (!is_only) b_.assign(block, carries_[s], so_far);
+    if (!is_only) {
+      b_.assign(block, carries_[s], so_far.sum);
+      if (has_lost) b_.assign(block, losses_[s], so_far.lost);
+    }
   }
   // The next tile writes what this one reads.
   if (units > 1 && !is_only) b_.barrier(block);
