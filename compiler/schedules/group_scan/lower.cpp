@@ -9,6 +9,9 @@
 namespace bm::compiler {
 namespace {
 
+/// Sums of sub-groups that are added up before they join the carry.
+constexpr uint32_t kPlainSums = 8;
+
 /// What elements are combined in: 16-bit floats in float32, narrow integers in 32 bits.
 DType scan_type(const Node* scan) {
   const DType t = scan->dtype;
@@ -215,25 +218,35 @@ void GroupScanLowering::lower_tile(const Env& env, ValueId start, BlockId block,
   for (size_t s = 0; s < scans_.size(); ++s) {
     const ir::ReduceOp op = scans_[s]->reduce_op();
     const bool has_lost = is_compensated(scans_[s]);
+    const ValueId neutral = b_.neutral(op, {scan_type(scans_[s]), 1});
     Running so_far{b_.read(block, carries_[s])};
     if (has_lost) so_far.lost = b_.read(block, losses_[s]);
     for (uint32_t r = 0; r < p_.runs; ++r) {
-      Running own = so_far;
+      Running earlier = so_far;
       if (units == 1) so_far = added(scans_[s], so_far, partials[s].all[r]);
-      for (uint32_t u = 0; units > 1 && u < units; ++u) {
-        so_far = added(scans_[s], so_far, b_.local_load(block, arrays_[s], place(r, b_.index(u))));
-        if (u + 1 == units) break;
-        const ValueId is_before = b_.lt(b_.index(u), unit);
-        own.sum = b_.select(is_before, so_far.sum, own.sum);
-        if (has_lost) own.lost = b_.select(is_before, so_far.lost, own.lost);
+      ValueId own = neutral;
+      for (uint32_t first = 0; units > 1 && first < units; first += kPlainSums) {
+        if (first > 0) {
+          const ValueId is_later = b_.lt(b_.index(first - 1), unit);
+          earlier.sum = b_.select(is_later, so_far.sum, earlier.sum);
+          if (has_lost) earlier.lost = b_.select(is_later, so_far.lost, earlier.lost);
+          own = b_.select(is_later, neutral, own);
+        }
+        ValueId all = b_.local_load(block, arrays_[s], place(r, b_.index(first)));
+        for (uint32_t u = first + 1; u < std::min(first + kPlainSums, units); ++u) {
+          own = b_.select(b_.lt(b_.index(u - 1), unit), all, own);
+          all = b_.reduce_step(op, all, b_.local_load(block, arrays_[s], place(r, b_.index(u))));
+        }
+        so_far = added(scans_[s], so_far, all);
       }
       // What is small first: one rounding of what is large.
-      ValueId near = has_lost ? own.lost : own.sum;
-      if (p_.lanes > 1) near = b_.reduce_step(op, near, partials[s].before[r]);
+      ValueId before = has_lost ? earlier.lost : earlier.sum;
+      if (units > 1) before = b_.reduce_step(op, before, own);
+      if (p_.lanes > 1) before = b_.reduce_step(op, before, partials[s].before[r]);
       for (uint32_t j = 0; j < p_.per_item; ++j) {
         const size_t i = size_t{r} * p_.per_item + j;
-        ValueId result = b_.reduce_step(op, near, partials[s].sums[i]);
-        if (has_lost) result = b_.reduce_step(op, own.sum, result);
+        ValueId result = b_.reduce_step(op, before, partials[s].sums[i]);
+        if (has_lost) result = b_.reduce_step(op, earlier.sum, result);
         e_.set_known(scans_[s], tile.elements[i], b_.cast(result, scans_[s]->dtype));
       }
     }
