@@ -274,9 +274,9 @@ Tensor scan_in_parts(ir::ReduceOp op, const Tensor& x, int64_t axis, int64_t par
   if (op == ir::ReduceOp::kSum && t == DType::kF32) {
     // Sums kept in float32 drift unless what is before a part is added last; and scans, which are
     // compensated, end with better totals than a reduction.
-    const Tensor inside = scan_raw(op, tiles, axis + 1).contiguous();
+    const Tensor inside = scan_raw(op, tiles, axis + 1);
     const Tensor totals = inside.slice(axis + 1, {length - 1, length, 1}).squeeze(axis + 1);
-    out = ops::combine(op, before_each(totals.contiguous()), inside).cast(t);
+    out = ops::combine(op, before_each(totals), inside).cast(t);
   } else {
     const Tensor totals = reduce(op, tiles, {axis + 1}).squeeze(axis + 1).contiguous();
     const Tensor number = ops::iota_along(SymInt(length), axis + 1, tiles.rank(), x.device());
