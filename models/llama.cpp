@@ -145,7 +145,7 @@ bool Llama::has_local_rope() const {
                      [](const BlockConfig& b) { return b.is_local; });
 }
 
-/// Of pairs side by side the whole head is turned, by nothing where it is not rotated; halves of a
+/// Of pairs side by side the whole head is rotated, by nothing where it is not rotated; halves of a
 /// part of a head are cut out.
 uint64_t Llama::rope_width() const {
   const bool is_interleaved = config_.rope_style == RopeStyle::kInterleaved;
@@ -232,10 +232,10 @@ Tensor Llama::rotate(size_t block, const Tensor& x, const RopeRows& rope) const 
   const Shape pairs =
       is_interleaved ? Shape{count, heads, width / 2, 2} : Shape{count, heads, 2, width / 2};
   const Tensor partner = part.reshape(pairs).flip({is_interleaved ? 3 : 2}).reshape(part.shape());
-  const Tensor turned =
+  const Tensor rotated =
       part * rope.rows(table.cosines, width) + partner * rope.rows(table.sines, width);
-  if (width == length) return turned;
-  const std::array whole{turned, x.slice(2, {width, length})};
+  if (width == length) return rotated;
+  const std::array whole{rotated, x.slice(2, {width, length})};
   return Tensor::cat(whole, 2);
 }
 

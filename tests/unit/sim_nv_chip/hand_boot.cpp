@@ -663,6 +663,12 @@ bool HandBoot::make_channel() {
   card_.write_block(1, userd_at_, zeros);
   memory(144, instance, 4096);
   memory(168, userd_at_, 512);
+  const Page other_userd = system(kPage, true);
+  if (is(Slip::kUserdUnmapped)) {
+    constexpr uint32_t kSystemMemory = 1;  // ADDR_SYSMEM
+    memory(168, other_userd.bus, 512);
+    put<uint32_t>(params, 168 + 16, kSystemMemory);
+  }
   memory(192, instance, 512);
   memory(216, is(Slip::kInstanceTwice) ? instance : 28 * kMiB, 0x5000);
   uint32_t number = chip.name == "tu102" ? 0xc46f : 0xc56f;
@@ -683,6 +689,7 @@ bool HandBoot::make_channel() {
   std::vector<std::byte> token;
   if (control(channel, 0xc36f0108, zero(is(Slip::kControlBytes) ? 8 : 4), &token) != 0)
     return false;
+  if (is(Slip::kUserdUnmapped)) card_.before_unmap(other_userd.bus, kPage);
   token_ = get<uint32_t>(token, 0) | (chip.token == TokenForm::kRunlistChannelRing ? 1u << 30 : 0);
   return control(group, 0xa06c0101, {std::byte{1}, std::byte{0}}) == 0;
 }

@@ -94,6 +94,7 @@ enum class Slip : uint8_t {
   // Afterwards.
   kWriteProtected,
   kForeignToken,
+  kUserdUnmapped,
 };
 
 /// Files as NVIDIA's, with noise in them.

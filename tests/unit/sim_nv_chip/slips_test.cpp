@@ -94,6 +94,8 @@ constexpr Case kCases[] = {
     {Slip::kPeer, "ga102", "names a peer"},
     {Slip::kWriteProtected, "ga102", "write of BAR 1"},
     {Slip::kForeignToken, "ga102", "a token of no channel"},
+    {Slip::kUserdUnmapped, "ga102", "has its USERD there"},
+    {Slip::kUserdUnmapped, "gb202", "has its USERD there"},
 };
 
 class Slips : public ::testing::TestWithParam<Case> {};
