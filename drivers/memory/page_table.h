@@ -34,12 +34,6 @@ struct PhysicalRange {
   bool operator==(const PhysicalRange&) const = default;
 };
 
-inline uint64_t total_bytes(std::span<const PhysicalRange> ranges) {
-  uint64_t bytes = 0;
-  for (const PhysicalRange& range : ranges) bytes += range.bytes;
-  return bytes;
-}
-
 /// What the TLBs must forget before the change counts.
 struct TlbRange {
   uint64_t va = 0, bytes = 0;
@@ -80,6 +74,33 @@ class PageTable {
   /// Gives the memory of unlinked tables back. Call it after the TLBs forgot the ranges returned so
   /// far: until then the device may still walk them.
   void release_retired();
+
+  /// unmap(), `flush(true)` of the TLBs, release_retired(). Errors: theirs; what TLBs remember may
+  /// still be reached then.
+  template <class Flush>
+  Status unmap_flushed(uint64_t va, uint64_t bytes, Flush flush) {
+    BM_TRY(unmap(va, bytes));
+    BM_TRY(flush(true));
+    release_retired();
+    return {};
+  }
+  /// map(), `flush(false)`, release_retired(). Errors: theirs; nothing is mapped then, as nothing
+  /// has used the addresses yet.
+  template <class Flush>
+  Status map_flushed(uint64_t va, std::span<const PhysicalRange> ranges,
+                     const PageAttributes& attributes, Flush flush) {
+    const bool was_free = !find(va);
+    const Result<TlbRange> written = map(va, ranges, attributes);
+    const Status done = written ? flush(false) : Status(tl::unexpected(written.error()));
+    if (done) {
+      release_retired();
+      return {};
+    }
+    uint64_t bytes = 0;
+    for (const PhysicalRange& range : ranges) bytes += range.bytes;
+    if (was_free && find(va)) static_cast<void>(unmap_flushed(va, bytes, flush));
+    return done;
+  }
 
   struct Mapping {
     uint64_t va = 0, address = 0, bytes = 0;

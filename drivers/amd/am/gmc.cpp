@@ -239,25 +239,13 @@ void Gmc::give_back(uint64_t va) { static_cast<void>(window_->free(va)); }
 
 Status Gmc::map(uint64_t va, std::span<const memory::PhysicalRange> ranges,
                 const memory::PageAttributes& attributes) {
-  const bool was_free = !tables_->find(va);
-  const auto written = tables_->map(va, ranges, attributes);
-  const Status done = written ? flush_tlbs() : Status(tl::unexpected(written.error()));
-  if (done) {
-    tables_->release_retired();
-    return {};
-  }
-  // Nothing has used the addresses yet, and their memory goes back.
-  if (was_free && tables_->find(va)) static_cast<void>(unmap(va, total_bytes(ranges)));
-  return done;
+  return tables_->map_flushed(va, ranges, attributes, [&](bool) { return flush_tlbs(); });
 }
 
 /// The kernel flushes here as well (amdgpu_vm_update_range()): memory that was freed must not be
 /// reached by what TLBs remember.
 Status Gmc::unmap(uint64_t va, uint64_t bytes) {
-  BM_TRY(tables_->unmap(va, bytes));
-  BM_TRY(flush_tlbs());
-  tables_->release_retired();
-  return {};
+  return tables_->unmap_flushed(va, bytes, [&](bool) { return flush_tlbs(); });
 }
 
 /// gfx12 has the status in two halves; what is used is in the low one.

@@ -73,27 +73,19 @@ void AddressSpace::free(uint64_t va) {
     }
 }
 
+Status AddressSpace::invalidate(bool is_revoked) {
+  return mmu_.invalidate(root(), is_revoked ? Invalidation::kRevoke : Invalidation::kGrant);
+}
+
 Status AddressSpace::map(uint64_t va, std::span<const memory::PhysicalRange> ranges,
                          const memory::PageAttributes& attributes) {
-  const bool was_free = !tables_->find(va);
-  const auto written = tables_->map(va, ranges, attributes);
-  const Status done = written ? mmu_.invalidate(root(), Invalidation::kGrant)
-                              : Status(tl::unexpected(written.error()));
-  if (done) {
-    tables_->release_retired();
-    return {};
-  }
-  // Nothing has used the addresses yet, and their memory goes back.
-  if (was_free && tables_->find(va)) static_cast<void>(unmap(va, total_bytes(ranges)));
-  return done;
+  return tables_->map_flushed(va, ranges, attributes,
+                              [&](bool is_revoked) { return invalidate(is_revoked); });
 }
 
 /// Memory that was freed must not be reached by what TLBs remember.
 Status AddressSpace::unmap(uint64_t va, uint64_t bytes) {
-  BM_TRY(tables_->unmap(va, bytes));
-  BM_TRY(mmu_.invalidate(root(), Invalidation::kRevoke));
-  tables_->release_retired();
-  return {};
+  return tables_->unmap_flushed(va, bytes, [&](bool is_revoked) { return invalidate(is_revoked); });
 }
 
 memory::PageAttributes attributes_of(const Block& block) {

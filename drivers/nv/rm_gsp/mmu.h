@@ -74,6 +74,7 @@ class AddressSpace {
 
  private:
   explicit AddressSpace(Mmu& mmu) : mmu_(mmu) {}
+  Status invalidate(bool is_revoked);
   Mmu& mmu_;
   std::vector<memory::VaSpace> windows_;
   std::unique_ptr<memory::PageTable> tables_;
