@@ -5,7 +5,7 @@
 
 #include "compiler/lowering/emitter.h"
 #include "compiler/lowering/prefetch.h"
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "runtime/base/check.h"
 
 namespace bm::compiler {

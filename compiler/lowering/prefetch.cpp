@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "compiler/lowering/prefetch.h"
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 
 namespace bm::compiler {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "compiler/lowering/emitter.h"
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 
 namespace bm::compiler {
 

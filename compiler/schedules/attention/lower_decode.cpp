@@ -6,7 +6,7 @@
 
 #include "compiler/lowering/contract.h"
 #include "compiler/lowering/epilogue.h"
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "compiler/schedules/attention/attention_plan.h"
 
 namespace bm::compiler {

@@ -3,7 +3,7 @@
 #include <array>
 #include <functional>
 
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "compiler/schedules/gemm_cpu/lowering.h"
 #include "compiler/schedules/strategy.h"
 

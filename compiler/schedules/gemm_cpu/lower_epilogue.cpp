@@ -3,7 +3,7 @@
 #include <functional>
 #include <unordered_set>
 
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "compiler/schedules/gemm_cpu/lowering.h"
 
 namespace bm::compiler {

@@ -1,6 +1,6 @@
 // GEMV and skinny GEMM (few rows): B is streamed once, unpacked, in its own order; accumulators for
 // a whole block of columns are in scratch. See PackedGemmPlan.
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "compiler/schedules/gemm_cpu/lowering.h"
 
 namespace bm::compiler {

@@ -2,7 +2,7 @@
 #include <array>
 #include <cstdlib>
 
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "compiler/schedules/gemm_cpu/lowering.h"
 
 namespace bm::compiler {

@@ -4,7 +4,7 @@
 #include <array>
 #include <bit>
 
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "compiler/schedules/gemm_gpu/lowering.h"
 
 namespace bm::compiler {

@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "compiler/lowering/epilogue.h"
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "compiler/schedules/groups/lowering.h"
 
 namespace bm::compiler {

@@ -3,7 +3,7 @@
 #include <array>
 #include <bit>
 
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "compiler/schedules/groups/lowering.h"
 #include "compiler/schedules/groups/segments.h"
 #include "compiler/schedules/int8_dot/lowering.h"

@@ -2,7 +2,7 @@
 // Loads transposed through shared memory; see TransposePlan.
 #include <bit>
 
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "compiler/schedules/groups/lowering.h"
 
 namespace bm::compiler {

@@ -5,7 +5,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "compiler/schedules/groups/lowering.h"
 
 namespace bm::compiler {

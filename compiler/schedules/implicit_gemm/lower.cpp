@@ -7,7 +7,7 @@
 #include "compiler/lowering/contract.h"
 #include "compiler/lowering/epilogue.h"
 #include "compiler/lowering/chunk_stage.h"
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "compiler/schedules/gemm_gpu/lowering.h"
 #include "compiler/schedules/implicit_gemm/implicit_gemm.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "compiler/lowering/prefetch.h"
 #include "compiler/schedules/loops/lowering.h"
 

@@ -2,7 +2,7 @@
 // scratch between the passes over the row.
 #include <algorithm>
 
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "compiler/schedules/loops/lowering.h"
 
 namespace bm::compiler {

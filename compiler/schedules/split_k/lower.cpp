@@ -1,7 +1,7 @@
 // Lowering of split-K GEMM: partial sums in registers, a tree in shared memory, one epilogue.
 #include <vector>
 
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "compiler/schedules/gemm_gpu/lowering.h"
 #include "compiler/schedules/split_k/split_k.h"
 

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "compiler/lowering/epilogue.h"
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 #include "compiler/schedules/loops/lowering.h"
 #include "compiler/schedules/topk/lowering.h"
 

@@ -1,5 +1,5 @@
 // Formulas of indices make the values that nested calls of the builder make, in the same order.
-#include "compiler/program/index.h"
+#include "compiler/program/expr.h"
 
 #include <gtest/gtest.h>
 
