@@ -74,8 +74,7 @@ constexpr std::array kStrategies =
               .is_of = [](const Schedule& s) { return s.quantised() != nullptr; },
               .lower = lower_quantised_gemm,
               .describe = describe_quantised,
-              .candidates = [](const KernelIr&, const TargetInfo&, const Schedule&,
-                               const Knobs&) { return std::vector<Knobs>(); }},
+              .candidates = gemm_candidates},
      Strategy{.name = "gemm.split_k",
               .folder = "split_k",
               .has_groups = true,
@@ -175,7 +174,7 @@ constexpr std::array kStrategies =
               .rewritten = [](const Schedule& s) { return rewritten(s.attention()->parts); },
               .lower = lower_tiled_attention,
               .describe = describe_attention,
-              .candidates = loop_candidates},
+              .candidates = attention_candidates},
      Strategy{
          .name = "gemm.packed",
          .folder = "gemm_cpu",

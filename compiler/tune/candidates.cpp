@@ -8,6 +8,8 @@
 
 #include "compiler/analysis/cost.h"
 #include "compiler/schedules/attention/attention_plan.h"
+#include "compiler/schedules/implicit_gemm/implicit_gemm.h"
+#include "compiler/schedules/quantised_gemm/quantised_gemm.h"
 #include "compiler/schedules/strategy.h"
 
 namespace bm::compiler {
@@ -44,6 +46,14 @@ class Candidates {
             CostModel::trip_count(kernel_.ranges[i]) >= static_cast<double>(jam))
           add({{name, jam}});
     }
+  }
+
+  /// Half and twice a tile of `m` × `n`.
+  void tiles(int64_t m, int64_t n) {
+    for (const int64_t rows : {m / 2, m, m * 2})
+      for (const int64_t columns : {n / 2, n, n * 2})
+        if (rows > 0 && columns > 0 && (rows != m || columns != n))
+          add({{"tile_m", rows}, {"tile_n", columns}});
   }
 
   void add(const Changes& changes) {
@@ -102,11 +112,18 @@ std::vector<Knobs> gemm_candidates(const ir::KernelIr& kernel, const TargetInfo&
     rows = s->left.tile;
     columns = s->right.tile;
     tile_k = s->steps;
+  } else if (const ImplicitPlan* i = schedule.implicit()) {
+    rows = i->block_m();
+    columns = i->block_n();
+  } else if (const QuantisedPlan* q = schedule.quantised()) {
+    rows = q->block_m();
+    columns = q->block_n();
+    for (const int64_t unroll : {1, 2, 4})
+      if (unroll != int64_t{q->unroll}) n.add({{"unroll", unroll}});
+    for (const int64_t sub_groups : {1, 2, 4})
+      if (sub_groups != int64_t{q->warps_m} * q->warps_n) n.add({{"sub_groups", sub_groups}});
   }
-  const auto halves = [](int64_t size) { return std::vector{size / 2, size, size * 2}; };
-  for (const int64_t m : halves(rows))
-    for (const int64_t k : halves(columns))
-      if (m > 0 && k > 0 && (m != rows || k != columns)) n.add({{"tile_m", m}, {"tile_n", k}});
+  n.tiles(rows, columns);
   if (tile_k > 1)
     for (const int64_t k : {tile_k / 2, tile_k * 2}) n.add({{"tile_k", k}});
   n.add({{"plain", 1}});
@@ -119,6 +136,14 @@ std::vector<Knobs> group_attention_candidates(const ir::KernelIr& kernel, const 
   for (const int64_t sub_groups : {2, 4, 8})
     if (sub_groups != int64_t{schedule.group_attention()->sub_groups})
       n.add({{"sub_groups", sub_groups}});
+  n.add({{"plain", 1}});
+  return n.take();
+}
+
+std::vector<Knobs> attention_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
+                                        const Schedule& schedule, const Knobs& from) {
+  Candidates n(kernel, target, from);
+  n.tiles(schedule.attention()->row_block, schedule.attention()->key_block);
   n.add({{"plain", 1}});
   return n.take();
 }

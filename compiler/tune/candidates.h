@@ -20,6 +20,9 @@ std::vector<Knobs> tile_candidates(const ir::KernelIr& kernel, const TargetInfo&
 /// GEMM on GPUs.
 std::vector<Knobs> gemm_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
                                    const Schedule& schedule, const Knobs& from);
+/// Attention, without work-groups and with them.
+std::vector<Knobs> attention_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
+                                        const Schedule& schedule, const Knobs& from);
 std::vector<Knobs> group_attention_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
                                               const Schedule& schedule, const Knobs& from);
 

@@ -27,8 +27,9 @@ inline constexpr int64_t kMostKnobCopies = 32, kMostKnobLanes = 64;
 /// M and N; kc: K of a block; transposed: vectors run along M and C tiles are
 /// transposed before the store; unroll: K at a time, of GEMV. With work-groups: block:
 /// work-items per group; items: iterations of one. Of GEMM on GPUs: tile_m, tile_n: results of a
-/// group; tile_k: K of an iteration; stages: of a pipeline. Of attention there: sub_groups of a
-/// group.
+/// group; tile_k: K of an iteration; stages: of a pipeline. Of quantised GEMM and attention there:
+/// sub_groups of a group; of the former, unroll: blocks at a time. Of attention: tile_m, tile_n:
+/// queries and keys of a block.
 struct Knobs {
   std::map<std::string, int64_t, std::less<>> values;
 

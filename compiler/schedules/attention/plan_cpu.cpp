@@ -8,6 +8,7 @@
 #include "compiler/analysis/affine.h"
 #include "compiler/schedules/attention/attention_plan.h"
 #include "compiler/analysis/cost.h"
+#include "compiler/tune/knobs.h"
 
 namespace bm::compiler {
 namespace {
@@ -32,8 +33,9 @@ int64_t round_up(int64_t v, int64_t step) { return (v + step - 1) / step * step;
 
 class AttentionScheduler {
  public:
-  AttentionScheduler(AttentionParts parts, const TargetInfo& target, uint32_t units)
-      : target_(target), units_(std::max(units, 1u)) {
+  AttentionScheduler(AttentionParts parts, const TargetInfo& target, uint32_t units,
+                     const Knobs* knobs)
+      : target_(target), knobs_(knobs), units_(std::max(units, 1u)) {
     p_.parts = std::move(parts);
   }
 
@@ -96,13 +98,19 @@ class AttentionScheduler {
     int64_t keys = std::min(first / 3 / (query_tile * item_), second / 4 / both);
     const Node* extent = parts().key->src[0];
     keys = std::min({std::max(keys, kLeastKeys), kMostKeys, extent->hi});
+    if (const auto asked = knob("tile_n")) keys = std::min(*asked, extent->hi);
     p_.key_block = round_up(std::max<int64_t>(keys, 1), p_.key_tile);
     const int64_t most = std::clamp<int64_t>(second / 4 / both, 1, kMostRows);
     const int64_t wanted = static_cast<int64_t>(
         std::ceil(rows_ * batch_iterations() / (kBlocksPerUnit * static_cast<double>(units_))));
     int64_t rows = std::clamp<int64_t>(wanted, std::min(kFewRows, most), most);
+    if (const auto asked = knob("tile_m")) rows = *asked;
     rows = std::min(rows, std::max<int64_t>(parts().row->src[0]->hi, 1));
     p_.row_block = round_up(rows, query_tile);
+  }
+
+  std::optional<int64_t> knob(std::string_view name) const {
+    return knobs_ ? knobs_->get(name) : std::nullopt;
   }
 
   double batch_iterations() {
@@ -187,6 +195,7 @@ class AttentionScheduler {
 
   AttentionPlan p_;
   const TargetInfo& target_;
+  const Knobs* knobs_;  ///< or nullptr
   uint32_t units_;
   double rows_ = 1;
   int64_t item_ = 4, head_dim_ = 1, width_ = 1;
@@ -200,7 +209,7 @@ std::optional<Schedule> make_attention_schedule(const ir::KernelIr& kernel,
   if (target.has_groups || !limits.has_tiles) return std::nullopt;
   auto parts = find_attention_parts(kernel);
   if (!parts) return std::nullopt;
-  return AttentionScheduler(std::move(*parts), target, units).run();
+  return AttentionScheduler(std::move(*parts), target, units, limits.knobs).run();
 }
 
 }  // namespace bm::compiler

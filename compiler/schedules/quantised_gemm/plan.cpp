@@ -6,6 +6,7 @@
 
 #include "compiler/analysis/cost.h"
 #include "compiler/analysis/dot_products.h"
+#include "compiler/schedules/gemm_gpu/knobs.h"
 #include "compiler/schedules/quantised_gemm/quantised_gemm.h"
 
 namespace bm::compiler {
@@ -28,8 +29,9 @@ bool is_integer_sum(const Node* n) { return n->op == Op::kAdd && n->dtype == DTy
 
 class QuantisedPlanner {
  public:
-  QuantisedPlanner(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units)
-      : kernel_(kernel), target_(target), units_(std::max(units, 1u)) {
+  QuantisedPlanner(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+                   const Knobs* knobs)
+      : kernel_(kernel), target_(target), knobs_(knobs), units_(std::max(units, 1u)) {
     plan_.sub_group = target.sub_group;
   }
 
@@ -215,7 +217,7 @@ class QuantisedPlanner {
             p.unroll = unroll;
             const bool is_spilled = registers(p, sums, words * unroll) > kMostRegisters;
             if (is_spilled && (best != 0 || row_tiles * vector_tiles > 1)) continue;
-            const double cost = time(p, sums);
+            const double cost = time(p, sums) * asked(p);
             if (best != 0 && cost >= best) continue;
             best = cost;
             found = p;
@@ -224,6 +226,16 @@ class QuantisedPlanner {
     if (best == 0) return false;
     plan_ = std::move(found);
     return true;
+  }
+
+  /// Factor of the cost of a tile: see kNotAsked.
+  double asked(const QuantisedPlan& p) const {
+    const auto is_other = [&](std::string_view name, uint32_t value) {
+      return knobs_ && knobs_->get(name).value_or(value) != value;
+    };
+    if (is_other("unroll", p.unroll) || is_other("sub_groups", p.warps_m * p.warps_n))
+      return kNotAsked;
+    return asked_factor(knobs_, {.m = p.block_m(), .n = p.block_n()});
   }
 
   /// Accumulators in float and in integers, words of fragments (RDNA3, both of whose halves of a
@@ -295,6 +307,7 @@ class QuantisedPlanner {
 
   const ir::KernelIr& kernel_;
   const TargetInfo& target_;
+  const Knobs* knobs_;  ///< or nullptr
   double units_;
   std::unordered_map<const Node*, DotPlan> dots_;
   QuantisedPlan plan_;
@@ -316,7 +329,7 @@ std::optional<Schedule> make_quantised_schedule(const ir::KernelIr& kernel,
                                                 const TargetInfo& target, uint32_t units,
                                                 const ScheduleLimits& limits) {
   if (!target.has_groups || target.quantised.empty() || !limits.has_tiles) return std::nullopt;
-  return QuantisedPlanner(kernel, target, units).run();
+  return QuantisedPlanner(kernel, target, units, limits.knobs).run();
 }
 
 std::string describe_quantised(const Schedule& schedule) {

@@ -6,6 +6,7 @@
 
 #include "compiler/analysis/cost.h"
 #include "compiler/schedules/schedule.h"
+#include "compiler/tune/knobs.h"
 
 namespace bm::compiler {
 namespace {
@@ -61,9 +62,11 @@ std::optional<Schedule> make_top_k_schedule(const ir::KernelIr& kernel, const Ta
   double trip_count = 1;
   for (uint32_t i = 0; i < s.grid_loops; ++i) trip_count *= CostModel::trip_count(s.loops[i].range);
   const double per_trip = rows * per_row / trip_count;
-  constexpr double kBlocksPerUnit = 8;
-  double chunk = std::ceil(kBlockWork / per_trip);
-  if (symbolic == 0) chunk = std::max(chunk, std::ceil(trip_count / (kBlocksPerUnit * units)));
+  constexpr int64_t kBlocksPerUnit = 8;
+  const auto asked = limits.knobs ? limits.knobs->get("blocks") : std::nullopt;
+  const auto blocks = static_cast<double>(asked.value_or(kBlocksPerUnit)) * units;
+  double chunk = asked ? 1 : std::ceil(kBlockWork / per_trip);
+  if (symbolic == 0) chunk = std::max(chunk, std::ceil(trip_count / blocks));
   s.chunk = static_cast<int64_t>(std::max(chunk, 1.0));
   s.work_per_block = static_cast<uint64_t>(per_trip * static_cast<double>(s.chunk));
   hal::DimExpr dim{.constant = 1, .terms = {}, .divisor = s.chunk};

@@ -2,6 +2,9 @@
 
 #include <array>
 
+#include "compiler/compile.h"
+#include "compiler/schedules/attention/split.h"
+
 namespace bm::test {
 namespace {
 
@@ -142,6 +145,52 @@ KernelIr symbolic_row_sums(int64_t max_n, int64_t max_m) {
        .value = g.reduce(ir::ReduceOp::kSum, g.load(1, DType::kF32, g.add(g.mul(i, max_n), j)),
                          std::array{j})});
   return k;
+}
+
+std::optional<ir::KernelIr> decode_attention_kernel(const hal::Arch& arch) {
+  using ir::Node;
+  using ir::Op;
+  constexpr int64_t kHeads = 4, kKeys = 512, kWidth = 64;
+  ir::KernelIr k;
+  k.name = "decode";
+  k.graph = std::make_unique<ir::Graph>();
+  ir::Graph& g = *k.graph;
+  k.vars.push_back({"length", 1, kKeys});
+  k.params = {{DType::kF32, kHeads * kWidth, true, false},
+              {DType::kF32, kHeads * kWidth, false, true},
+              {DType::kF32, kHeads * kKeys * kWidth, false, true},
+              {DType::kF32, kHeads * kKeys * kWidth, false, true}};
+  const Node* length = g.var(0, 1, kKeys);
+  const Node *head = g.range(g.index(kHeads)), *column = g.range(g.index(kWidth)),
+             *key = g.range(length);
+  const auto element = [&](int param, const Node* line, const Node* at) {
+    return g.load(param, DType::kF32, g.add(g.mul(line, kWidth), at));
+  };
+  const auto line_of = [&](const Node* at) { return g.add(g.mul(head, kKeys), at); };
+  const auto score = [&](const Node* at) {
+    const Node* depth = g.range(g.index(kWidth));
+    return g.reduce(ir::ReduceOp::kSum,
+                    g.binary(Op::kMul, element(1, head, depth), element(2, line_of(at), depth)),
+                    std::array{depth});
+  };
+  const auto over_keys = [&](ir::ReduceOp op, const auto& value) {
+    const Node* at = g.range(length);
+    return g.reduce(op, value(at), std::array{at});
+  };
+  const Node* most = over_keys(ir::ReduceOp::kMax, score);
+  const auto power = [&](const Node* at) {
+    const Node* distance = g.binary(Op::kSub, score(at), most);
+    return g.unary(Op::kExp2, g.binary(Op::kMul, distance, g.constant_f(DType::kF32, 1.442695)));
+  };
+  const Node* total = over_keys(ir::ReduceOp::kSum, power);
+  const Node* weight = g.binary(Op::kMul, power(key), g.unary(Op::kRecip, total));
+  const Node* mix =
+      g.reduce(ir::ReduceOp::kSum, g.binary(Op::kMul, weight, element(3, line_of(key), column)),
+               std::array{key});
+  k.ranges = {head, column};
+  k.stores.push_back({0, g.add(g.mul(head, kWidth), column), mix, nullptr});
+  auto split = compiler::split_attention(k, arch, "PTX");
+  return split ? std::optional(std::move(split->parts)) : std::nullopt;
 }
 
 }  // namespace bm::test

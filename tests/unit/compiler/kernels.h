@@ -1,7 +1,10 @@
 #pragma once
 // Small kernels used by several tests.
 
+#include <optional>
+
 #include "compiler/ir/kernel.h"
+#include "runtime/hal/arch.h"
 
 namespace bm::test {
 
@@ -21,5 +24,8 @@ ir::KernelIr transpose_kernel(int64_t rows, int64_t columns, DType t);
 ir::KernelIr convolution_kernel(int64_t k, int64_t c, int64_t h, int64_t w);
 /// out[i] = Σ over j < n of in[i·max + j], i < m: both extents are variables (n, m).
 ir::KernelIr symbolic_row_sums(int64_t max_n, int64_t max_m);
+/// Attention of one query a head, 512 float32 keys of 64 elements or fewer, over a part of the
+/// keys, as split for `arch`; nothing: it has no decode attention.
+std::optional<ir::KernelIr> decode_attention_kernel(const hal::Arch& arch);
 
 }  // namespace bm::test

@@ -1,5 +1,4 @@
 // The table of strategies: every row is reached, says what it does, and can be tuned.
-#include "compiler/schedules/attention/split.h"
 #include "compiler/schedules/strategy.h"
 
 #include <gtest/gtest.h>
@@ -10,8 +9,10 @@
 #include <string>
 
 #include "compiler/compile.h"
+#include "compiler/lowering/lower.h"
 #include "compiler/tune/tuner.h"
 #include "runtime/base/env.h"
+#include "tests/unit/compiler/dot_sums.h"
 #include "tests/unit/compiler/kernels.h"
 #include "tests/unit/compiler/products.h"
 #include "tests/unit/compiler/ptx_runner.h"
@@ -37,54 +38,6 @@ Schedule schedule_of(const Sample& s) {
   return make_schedule(s.kernel, target_info(s.arch), s.arch.units);
 }
 
-/// Parts of attention of one query a head, 512 float32 keys of 64 elements or fewer, split over
-/// keys.
-std::optional<ir::KernelIr> decode_attention_parts(const hal::Arch& arch) {
-  using ir::Node;
-  using ir::Op;
-  constexpr int64_t kHeads = 4, kKeys = 512, kWidth = 64;
-  ir::KernelIr k;
-  k.name = "decode";
-  k.graph = std::make_unique<ir::Graph>();
-  ir::Graph& g = *k.graph;
-  k.vars.push_back({"length", 1, kKeys});
-  k.params = {{DType::kF32, kHeads * kWidth, true, false},
-              {DType::kF32, kHeads * kWidth, false, true},
-              {DType::kF32, kHeads * kKeys * kWidth, false, true},
-              {DType::kF32, kHeads * kKeys * kWidth, false, true}};
-  const Node* length = g.var(0, 1, kKeys);
-  const Node *head = g.range(g.index(kHeads)), *column = g.range(g.index(kWidth)),
-             *key = g.range(length);
-  const auto element = [&](int param, const Node* line, const Node* at) {
-    return g.load(param, DType::kF32, g.add(g.mul(line, kWidth), at));
-  };
-  const auto line_of = [&](const Node* at) { return g.add(g.mul(head, kKeys), at); };
-  const auto score = [&](const Node* at) {
-    const Node* depth = g.range(g.index(kWidth));
-    return g.reduce(ir::ReduceOp::kSum,
-                    g.binary(Op::kMul, element(1, head, depth), element(2, line_of(at), depth)),
-                    std::array{depth});
-  };
-  const auto over_keys = [&](ir::ReduceOp op, const auto& value) {
-    const Node* at = g.range(length);
-    return g.reduce(op, value(at), std::array{at});
-  };
-  const Node* most = over_keys(ir::ReduceOp::kMax, score);
-  const auto power = [&](const Node* at) {
-    const Node* distance = g.binary(Op::kSub, score(at), most);
-    return g.unary(Op::kExp2, g.binary(Op::kMul, distance, g.constant_f(DType::kF32, 1.442695)));
-  };
-  const Node* total = over_keys(ir::ReduceOp::kSum, power);
-  const Node* weight = g.binary(Op::kMul, power(key), g.unary(Op::kRecip, total));
-  const Node* mix =
-      g.reduce(ir::ReduceOp::kSum, g.binary(Op::kMul, weight, element(3, line_of(key), column)),
-               std::array{key});
-  k.ranges = {head, column};
-  k.stores.push_back({0, g.add(g.mul(head, kWidth), column), mix, nullptr});
-  auto split = split_attention(k, arch, "PTX");
-  return split ? std::optional(std::move(split->parts)) : std::nullopt;
-}
-
 /// A kernel that the row takes and those before it do not; nothing: none was drawn.
 std::optional<Sample> sample_of(const Strategy& row) {
   const auto is_of = [&](const Sample& s) { return strategy_of(schedule_of(s)).name == row.name; };
@@ -96,7 +49,9 @@ std::optional<Sample> sample_of(const Strategy& row) {
     fixed.push_back({test::transpose_kernel(n, n, DType::kF32), card("sm_90")});
     fixed.push_back({test::matmul_kernel(n, n, 16384, DType::kF32), card("sm_90")});
   }
-  if (auto parts = decode_attention_parts(card("sm_80")))
+  fixed.push_back(
+      {test::dot_sum_kernel({.vectors = 128, .rows = 1024, .blocks = 32}), card("sm_80")});
+  if (auto parts = test::decode_attention_kernel(card("sm_80")))
     fixed.push_back({std::move(*parts), card("sm_80")});
   for (Sample& s : fixed)
     if (is_of(s)) return std::move(s);
@@ -112,22 +67,31 @@ std::optional<Sample> sample_of(const Strategy& row) {
   return std::nullopt;
 }
 
+/// Rows for instructions that this processor lacks.
+bool is_missing(const Strategy& row) {
+  return row.name == "dot.int8" && target_info(test::native_arch()).dots.empty();
+}
+
 TEST(Strategies, EveryRowIsReachedAndSaysWhatItDoes) {
   std::set<std::string_view> names;
   for (const Strategy& row : strategies()) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     EXPECT_TRUE(std::filesystem::is_directory("compiler/schedules/" + std::string(row.folder)));
     ASSERT_TRUE(row.match && row.is_of && row.lower && row.describe && row.candidates);
+    if (is_missing(row)) continue;
     const auto sample = sample_of(row);
-    if (row.name == "dot.int8" && target_info(test::native_arch()).dots.empty()) continue;
     ASSERT_TRUE(sample) << row.name;
-    const Schedule schedule = schedule_of(*sample);
-    const std::string text = to_string(schedule), said = row.describe(schedule);
+    // What `bellmetal explain` prints.
+    const auto shown = explain(sample->kernel, sample->arch, row.has_groups ? "PTX" : "LLVM");
+    ASSERT_TRUE(shown) << row.name << ": " << shown.error().message;
+    const std::string &text = shown->schedule, said = row.describe(schedule_of(*sample));
     EXPECT_TRUE(text.starts_with("strategy: " + std::string(row.name))) << text;
-    EXPECT_NE(text.find(said), std::string::npos);
-    if (!row.folder.starts_with("loops") && row.name != "groups") {
-      EXPECT_FALSE(said.empty()) << row.name;
-    }
+    EXPECT_NE(text.find(said), std::string::npos) << text;
+    EXPECT_NE(text.find("\nblocks: "), std::string::npos) << text;
+    // Of plain loops there is no more to say than the loops themselves.
+    const bool is_plain = row.folder == "loops" || row.name == "groups";
+    EXPECT_NE(is_plain ? text.find("\nloop 0: ") : said.find_first_not_of('\n'), std::string::npos)
+        << row.name << ": " << text;
   }
 }
 
@@ -150,6 +114,47 @@ TEST(Strategies, MediumGemmGoesThroughSharedMemory) {
   // Sixteen tiles for 132 multiprocessors: loops spread the work better.
   const Sample small{test::matmul_kernel(128, 128, 128, DType::kF32), card("sm_90")};
   EXPECT_EQ(strategy_of(schedule_of(small)).name, "groups");
+}
+
+/// Of a first step of the tuner, by what it changes.
+struct Reached {
+  size_t others = 0;  ///< programs or grids that are not those of no knobs
+  size_t own = 0;     ///< of these, of the same row
+};
+
+Reached reach(const Sample& s) {
+  const TargetInfo target = target_info(s.arch);
+  const auto text_of = [&](const Schedule& schedule) {
+    const auto program = lower(s.kernel, schedule, target);
+    EXPECT_TRUE(program) << (program ? "" : program.error().message);
+    return to_string(schedule) + (program ? to_string(*program) : "");
+  };
+  const Schedule plain = schedule_of(s);
+  const std::string before = text_of(plain);
+  Reached out;
+  for (const Knobs& knobs : tuning_candidates(s.kernel, target, {}, s.arch.units)) {
+    EXPECT_TRUE(Knobs::parse(knobs.text())) << knobs.text();
+    const Schedule schedule = make_schedule(s.kernel, target, s.arch.units, {.knobs = &knobs});
+    if (text_of(schedule) == before) continue;
+    ++out.others;
+    out.own += strategy_of(schedule).name == strategy_of(plain).name;
+  }
+  return out;
+}
+
+/// A plan without knobs would be measured again and again as it is.
+TEST(Strategies, TheTunerReachesEveryPlan) {
+  for (const Strategy& row : strategies()) {
+    if (is_missing(row)) continue;
+    const auto sample = sample_of(row);
+    ASSERT_TRUE(sample) << row.name;
+    const Reached reached = reach(*sample);
+    EXPECT_GT(reached.others, 0u) << row.name;
+    // Transposes have one shape of tile: the other choice is a kernel without.
+    if (row.name != "transpose") {
+      EXPECT_GT(reached.own, 0u) << row.name;
+    }
+  }
 }
 
 /// How many different programs the tuner's first step makes of a kernel.
