@@ -14,6 +14,7 @@
 #include "compiler/codegen_version.h"
 #include "compiler/lowering/lower.h"
 #include "compiler/program/checks.h"
+#include "compiler/program/numbering.h"
 #include "compiler/render/render.h"
 #include "compiler/schedules/groups/segments.h"
 #include "compiler/schedules/schedule.h"
@@ -96,6 +97,7 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, const
     insert_checks(s.program, !s.schedule.row_caches.empty());
     BM_TRY(verify(s.program));
   }
+  number_values(s.program);
   s.source = {.text = backend.render(s.program, target),
               .cpu = std::string(cuda_target(s.program, target))};
   return s;

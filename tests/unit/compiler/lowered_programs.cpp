@@ -2,10 +2,11 @@
 // a hash of the program. Equal output before and after a change of the compiler's structure shows
 // that no program has changed; the first line that differs names a kernel to look at.
 //
-// usage: lowered_programs [KERNELS] [--unordered] [--text SUBSTRING]
+// usage: lowered_programs [KERNELS] [--unordered] [--source] [--text SUBSTRING]
 //   KERNELS    seeds of each generator of random kernels; 150 by default
 //   --unordered  hashes that do not see in which order values of a block are computed, where that
 //              makes no difference, which operand of a sum comes first, and values nobody uses
+//   --source   hashes of what every backend of the target writes, a line each, in place of programs
 //   --text     prints the whole programs of the lines that contain SUBSTRING as well
 #include <fmt/format.h>
 
@@ -16,7 +17,9 @@
 #include <random>
 #include <string>
 
+#include "compiler/backends.h"
 #include "compiler/lowering/lower.h"
+#include "compiler/program/numbering.h"
 #include "compiler/schedules/strategy.h"
 #include "compiler/tune/knobs.h"
 #include "tests/unit/compiler/dot_sums.h"
@@ -153,41 +156,57 @@ const std::vector<hal::Arch>& targets() {
 
 class Printer {
  public:
-  Printer(const char* wanted, bool is_unordered) : wanted_(wanted), is_unordered_(is_unordered) {}
+  Printer(const char* wanted, bool is_unordered, bool has_source)
+      : wanted_(wanted), is_unordered_(is_unordered), has_source_(has_source) {}
 
   /// For every target, with the schedule of its choice and with one that knobs were drawn for.
   void add(const std::string& name, const ir::KernelIr& kernel, uint64_t seed) {
     for (const hal::Arch& arch : targets()) {
-      const compiler::TargetInfo target = compiler::target_info(arch);
-      print(name, kernel, arch, target, {});
-      std::mt19937_64 random(seed * 977 + 13);
-      Knobs knobs;
-      if (random() % 4 == 0) knobs.values["transposed"] = 1;
-      for (uint64_t steps = 1 + random() % 3; steps-- > 0;) {
-        const auto next = compiler::tuning_candidates(kernel, target, knobs, arch.units);
-        if (!next.empty()) knobs = next[random() % next.size()];
-      }
-      if (!knobs.values.empty()) print(name, kernel, arch, target, knobs);
+      if (!has_source_) add(name, kernel, seed, arch, nullptr);
+      for (const compiler::Backend& row : compiler::backends())
+        if (has_source_ && row.family == compiler::family_of(arch))
+          add(name, kernel, seed, arch, &row);
     }
   }
 
  private:
+  void add(const std::string& name, const ir::KernelIr& kernel, uint64_t seed,
+           const hal::Arch& arch, const compiler::Backend* backend) {
+    const compiler::TargetInfo target =
+        backend ? compiler::target_of(arch, *backend) : compiler::target_info(arch);
+    print(name, kernel, arch, target, {}, backend);
+    std::mt19937_64 random(seed * 977 + 13);
+    Knobs knobs;
+    if (random() % 4 == 0) knobs.values["transposed"] = 1;
+    for (uint64_t steps = 1 + random() % 3; steps-- > 0;) {
+      const auto next = compiler::tuning_candidates(kernel, target, knobs, arch.units);
+      if (!next.empty()) knobs = next[random() % next.size()];
+    }
+    if (!knobs.values.empty()) print(name, kernel, arch, target, knobs, backend);
+  }
+
   void print(const std::string& name, const ir::KernelIr& kernel, const hal::Arch& arch,
-             const compiler::TargetInfo& target, const Knobs& knobs) {
+             const compiler::TargetInfo& target, const Knobs& knobs,
+             const compiler::Backend* backend) {
     compiler::ScheduleLimits limits;
     limits.knobs = &knobs;
     const compiler::Schedule schedule = make_schedule(kernel, target, arch.units, limits);
-    const auto program = lower(kernel, schedule, target);
-    const std::string text = program ? text_of(*program) : program.error().message;
-    const std::string line = fmt::format("{} {}{}·{} [{}] {}", name, arch.name, arch.cpu,
-                                         arch.units, knobs.text(), strategy_of(schedule).name);
-    const bool is_free = is_unordered_ && program;
+    auto program = lower(kernel, schedule, target);
+    std::string text = program ? "" : program.error().message;
+    if (program) {
+      number_values(*program);
+      text = backend ? backend->render(*program, target) : text_of(*program);
+    }
+    std::string line = fmt::format("{} {}{}·{} [{}] {}", name, arch.name, arch.cpu, arch.units,
+                                   knobs.text(), strategy_of(schedule).name);
+    if (backend) line += fmt::format(" {}", backend->name);
+    const bool is_free = is_unordered_ && program && !backend;
     fmt::print("{} {:016x}\n", line, is_free ? UnorderedHash(*program).run() : hash_of(text));
     if (wanted_ && line.find(wanted_) != std::string::npos) fmt::print("{}\n", text);
   }
 
   const char* wanted_;
-  bool is_unordered_;
+  bool is_unordered_, has_source_;
 };
 
 void run(uint64_t count, Printer& out) {
@@ -225,7 +244,7 @@ void run(uint64_t count, Printer& out) {
   for (const Bytes code : {Bytes::kWhole, Bytes::kLow, Bytes::kHigh, Bytes::kMixed})
     for (const bool is_packed : {false, true})
       for (const int64_t rows : {16, 256})
-        for (const int64_t vectors : {1, 3})
+        for (const int64_t vectors : {1, 3, 64})
           out.add(fmt::format("dots {} {} {} {}", static_cast<int>(code), is_packed, rows, vectors),
                   dot_sum_kernel({.vectors = vectors,
                                   .rows = rows,
@@ -236,6 +255,8 @@ void run(uint64_t count, Printer& out) {
   for (const DType t : {DType::kF64, DType::kF32, DType::kF16, DType::kU8})
     for (const int64_t n : {64, 500, 2048})
       out.add(fmt::format("transposition {} {}", dtype_name(t), n), transpose_kernel(n, n, t), 5);
+  if (const auto decode = decode_attention_kernel(gpu(hal::Vendor::kNv, "sm_80", 132, 48)))
+    out.add("decode attention", *decode, 7);
   for (const int64_t columns : {37, 1000, 5000, 65'536})
     out.add(fmt::format("softmax {}", columns), softmax_kernel(64, columns), 6);
 }
@@ -246,16 +267,18 @@ void run(uint64_t count, Printer& out) {
 int main(int argc, char** argv) {
   uint64_t count = 150;
   const char* wanted = nullptr;
-  bool is_unordered = false;
+  bool is_unordered = false, has_source = false;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--text") == 0 && i + 1 < argc)
       wanted = argv[++i];
     else if (std::strcmp(argv[i], "--unordered") == 0)
       is_unordered = true;
+    else if (std::strcmp(argv[i], "--source") == 0)
+      has_source = true;
     else
       count = std::strtoull(argv[i], nullptr, 10);
   }
-  bm::test::Printer out(wanted, is_unordered);
+  bm::test::Printer out(wanted, is_unordered, has_source);
   bm::test::run(count, out);
   return 0;
 }
