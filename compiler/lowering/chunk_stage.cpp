@@ -6,8 +6,8 @@ namespace bm::compiler {
 
 /// Bits 1 and 2 of the line; bits 3, 4 and 5 as 1, 0 and 2. Exclusive or of two lines without
 /// common bits gives that of their sum.
-Index ChunkStage::exchange(const Index& line) {
-  const Index far = (((line >> 2) & 2) | ((line >> 4) & 1)) | ((line >> 3) & kChunks);
+Expr ChunkStage::exchange(const Expr& line) {
+  const Expr far = (((line >> 2) & 2) | ((line >> 4) & 1)) | ((line >> 3) & kChunks);
   return far ^ ((line >> 1) & (kChunks - 1));
 }
 
@@ -16,9 +16,9 @@ int64_t ChunkStage::exchange(int64_t line) {
   return far ^ ((line >> 1) & (kChunks - 1));
 }
 
-Index ChunkStage::address(const Index& line, const Index& chunk) const {
-  const Index in_pair = ((line & 1) * kChunks) | chunk;
-  const Index moved = in_pair ^ exchange(line);
+Expr ChunkStage::address(const Expr& line, const Expr& chunk) const {
+  const Expr in_pair = ((line & 1) * kChunks) | chunk;
+  const Expr moved = in_pair ^ exchange(line);
   return (line >> 1) * (2 * kLineWords) + moved * kChunkWords;
 }
 
@@ -26,15 +26,15 @@ void ChunkStage::store(BlockId block, ValueId at, std::vector<ValueId> words) co
   b_.local_store_together(block, array_, at, std::move(words));
 }
 
-ChunkStage::Fragments ChunkStage::fragments(const MatrixInfo& info, const Index& own,
-                                            const Index& lane_group, const Index& part) const {
-  const Index in_pair = ((lane_group & 1) * kChunks) | part;
-  const Index lane = in_pair ^ exchange(lane_group) ^ exchange(own);
-  const Index lines = ((own >> 1) + (lane_group >> 1)) * (2 * kLineWords);
+ChunkStage::Fragments ChunkStage::fragments(const MatrixInfo& info, const Expr& own,
+                                            const Expr& lane_group, const Expr& part) const {
+  const Expr in_pair = ((lane_group & 1) * kChunks) | part;
+  const Expr lane = in_pair ^ exchange(lane_group) ^ exchange(own);
+  const Expr lines = ((own >> 1) + (lane_group >> 1)) * (2 * kLineWords);
   return {lane, lines, info.slot, info.parts};
 }
 
-SlotWords ChunkStage::load_from(const Fragments& f, const Index& start, uint32_t first_slot,
+SlotWords ChunkStage::load_from(const Fragments& f, const Expr& start, uint32_t first_slot,
                                 uint32_t slots, uint32_t first, uint32_t count,
                                 BlockId block) const {
   SlotWords out(slots);
@@ -44,8 +44,8 @@ SlotWords ChunkStage::load_from(const Fragments& f, const Index& start, uint32_t
       // apart.
       const int64_t line = (first_slot + slot) * f.slot;
       const int64_t moved = exchange(line) ^ (k_step * f.parts);
-      const Index chunk = (f.lane ^ moved) * kChunkWords + f.lines;
-      const Index at = chunk + start + line / 2 * (2 * kLineWords);
+      const Expr chunk = (f.lane ^ moved) * kChunkWords + f.lines;
+      const Expr at = chunk + start + line / 2 * (2 * kLineWords);
       const ValueId words = b_.local_load(block, array_, at, kChunkWords);
       for (uint32_t w = 0; w < kChunkWords; ++w) out[slot].push_back(b_.extract(words, w));
     }

@@ -23,7 +23,7 @@ class ChunkStage {
   ChunkStage(Emitter& e, uint32_t array) : b_(e.builder()), array_(array) {}
 
   /// Word where a chunk of a line starts, from the start of its tile.
-  Index address(const Index& line, const Index& chunk) const;
+  Expr address(const Expr& line, const Expr& chunk) const;
   /// Up to 16 bytes, to a word that is a multiple of them all.
   void store(BlockId block, ValueId at, std::vector<ValueId> words) const;
 
@@ -31,20 +31,20 @@ class ChunkStage {
   /// them: the one whose lane group is g and part p reads, at step k of K, chunk k·parts +
   /// p of line slot·info.slot + g.
   struct Fragments {
-    Index lane;   ///< what it permutes chunks by
-    Index lines;  ///< word
+    Expr lane;   ///< what it permutes chunks by
+    Expr lines;  ///< word
     int64_t slot = 16, parts = 1;
   };
-  Fragments fragments(const MatrixInfo& info, const Index& own, const Index& lane_group,
-                      const Index& part) const;
+  Fragments fragments(const MatrixInfo& info, const Expr& own, const Expr& lane_group,
+                      const Expr& part) const;
   /// Of steps of K [first, first + count) of `slots` slots, in the tile that starts at word
   /// `start`.
-  SlotWords load(const Fragments& f, const Index& start, uint32_t slots, uint32_t first,
+  SlotWords load(const Fragments& f, const Expr& start, uint32_t slots, uint32_t first,
                  uint32_t count, BlockId block) const {
     return load_from(f, start, 0, slots, first, count, block);
   }
   /// The same of slots from `first_slot` on.
-  SlotWords load_from(const Fragments& f, const Index& start, uint32_t first_slot, uint32_t slots,
+  SlotWords load_from(const Fragments& f, const Expr& start, uint32_t first_slot, uint32_t slots,
                       uint32_t first, uint32_t count, BlockId block) const;
 
   /// Sixteen bits of eight rows at a step of K each: words of row `row` along K.
@@ -54,7 +54,7 @@ class ChunkStage {
  private:
   /// The swizzle: what chunks of a pair are permuted by.
   static int64_t exchange(int64_t line);
-  static Index exchange(const Index& line);
+  static Expr exchange(const Expr& line);
 
   Builder& b_;
   uint32_t array_;

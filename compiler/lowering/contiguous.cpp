@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "compiler/program/expr.h"
+
 namespace bm::compiler {
 namespace {
 
@@ -100,9 +102,9 @@ std::optional<ValueId> ContiguousAccess::replace(const Node* n, const Env& env) 
   const auto per_word = static_cast<uint32_t>(std::max<int64_t>(4 / item_size(n->dtype), 1));
   const auto at = static_cast<uint32_t>(number);
   if (item_size(n->dtype) < 8) return element(n, words[at / per_word], at % per_word);
-  const ValueId low = b_.convert(words[2 * at], DType::kU64);
-  const ValueId high = b_.shl(b_.convert(words[2 * at + 1], DType::kU64), 32);
-  return b_.bitcast(b_.bit_or(low, high), n->dtype);
+  const Expr low = convert(Expr(b_, words[2 * at]), DType::kU64);
+  const Expr high = convert(Expr(b_, words[2 * at + 1]), DType::kU64) << 32;
+  return Expr(bitcast(low | high, n->dtype));
 }
 
 /// Number `number` of those in a word, the lowest first.

@@ -1,5 +1,7 @@
 #include "compiler/lowering/contract.h"
 
+#include "compiler/program/expr.h"
+
 namespace bm::compiler {
 
 std::vector<uint32_t> clear_registers(Builder& b, BlockId block, Type type, size_t count) {
@@ -12,12 +14,16 @@ std::vector<uint32_t> clear_registers(Builder& b, BlockId block, Type type, size
 }
 
 void contract_fma(Builder& b, std::span<const ValueId> left, std::span<const ValueId> right,
-                  std::vector<ValueId>* sums) {
+                  std::span<ValueId> sums) {
   for (size_t i = 0; i < left.size(); ++i)
     for (size_t j = 0; j < right.size(); ++j) {
-      ValueId& sum = (*sums)[i * right.size() + j];
-      sum = is_float(b.type(sum).dtype) ? b.mad(left[i], right[j], sum)
-                                        : b.add(sum, b.mul(left[i], right[j]));
+      ValueId& sum = sums[i * right.size() + j];
+      if (sum == kNone)
+        sum = b.mul(left[i], right[j]);
+      else
+        sum = is_float(b.type(sum).dtype)
+                  ? b.mad(left[i], right[j], sum)
+                  : ValueId{Expr(Expr(b, sum) + Expr(b, left[i]) * Expr(b, right[j]))};
     }
 }
 

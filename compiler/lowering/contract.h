@@ -13,9 +13,10 @@ namespace bm::compiler {
 /// `count` new registers that are zero from `block` on: accumulators.
 std::vector<uint32_t> clear_registers(Builder& b, BlockId block, Type type, size_t count);
 
-/// sums[i·right + j] += left[i]·right[j], by arithmetic of this work-item.
+/// sums[i·right + j] += left[i]·right[j], by arithmetic of this work-item. A sum that is kNone
+/// becomes its first product.
 void contract_fma(Builder& b, std::span<const ValueId> left, std::span<const ValueId> right,
-                  std::vector<ValueId>* sums);
+                  std::span<ValueId> sums);
 
 /// registers[i·right + j] += left(i)·right[j] in vectors; `multiply` makes a sum of a sum and two
 /// factors: Builder::mad, Builder::dot.

@@ -177,14 +177,16 @@ ValueId Emitter::divide_index(Op op, ValueId a, ValueId b, bool is_narrow) {
   if (!is_narrow) {
     const ValueId wide_a = b_.bitcast(a, DType::kU64);
     const ValueId wide_b = b_.bitcast(b, DType::kU64);
-    return b_.bitcast(b_.alu(op, DType::kU64, std::array{wide_a, wide_b}), DType::kI64);
+    const ValueId wide = b_.alu(op, DType::kU64, std::array{wide_a, wide_b});
+    return b_.bitcast(wide, DType::kI64);
   }
   const Value divisor = program_.at(b);
   const ValueId narrow_a = b_.convert(a, DType::kU32);
   const ValueId narrow_b = divisor.op == ValueOp::kConst
                                ? b_.constant({DType::kU32, 1}, divisor.imm)
                                : b_.convert(b, DType::kU32);
-  return b_.convert(b_.alu(op, DType::kU32, std::array{narrow_a, narrow_b}), DType::kI64);
+  const ValueId narrow = b_.alu(op, DType::kU32, std::array{narrow_a, narrow_b});
+  return b_.convert(narrow, DType::kI64);
 }
 
 ValueId Emitter::masked(ValueId gate, const Binding& binding) {
@@ -278,7 +280,5 @@ ValueId Emitter::min_index(ValueId a, ValueId b) {
 ValueId Emitter::max_index(ValueId a, ValueId b) {
   return b_.alu(Op::kMax, DType::kI64, std::array{a, b});
 }
-
-ValueId Emitter::negated(ValueId condition) { return b_.raw(Op::kNot, DType::kBool, {condition}); }
 
 }  // namespace bm::compiler

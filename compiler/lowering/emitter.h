@@ -173,7 +173,6 @@ class Emitter {
   ValueId next_digit(ValueId* rest, ValueId count, bool is_last);
   ValueId min_index(ValueId a, ValueId b);
   ValueId max_index(ValueId a, ValueId b);
-  ValueId negated(ValueId condition);
   /// A square of as many vectors as they have lanes.
   void transpose(std::vector<ValueId>* rows);
 

@@ -99,7 +99,7 @@ void Prefetch::next_row_half(size_t axis, BlockId body, const Env& env, ValueId 
   if (!load) return;
   const int64_t half = split_range_->src[0]->imm / 2;
   const int64_t line = b_.target().cache_line_bytes / item_size(load->dtype);
-  const Index at = (Index(b_, index) >> 1) + half;
+  const Expr at = (Expr(b_, index) >> 1) + half;
   const auto step = schedule_.loops.back().step() / 2;
   for (int64_t i = 0; i < step; i += line) {
     const uint32_t binding = e_.make_bindings(b_.add(at, b_.index(i)), body, 0, 1, 0);

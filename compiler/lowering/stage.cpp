@@ -34,15 +34,15 @@ void stage_vectors(Emitter& e, const VectorStage& s, ValueId inner, const Instan
   Builder& b = e.builder();
   in_steps(b, b.index(0), s.count, s.unroll, [&](ValueId begin, ValueId end, uint32_t jam) {
     const Builder::Loop loop = b.open_loop(parent);
-    const Index index(b, loop.index), first(b, s.at);
+    const Expr index(b, loop.index), first(b, s.at);
     const ValueId base = b.add(s.first, index);
     const Instances all = e.bind_axis(vectors, s.k, base, loop.body, 1, jam, 1);
-    const Index at = first + (index * s.inner_count + Index(b, inner)) * s.step;
+    const Expr at = first + (index * s.inner_count + Expr(b, inner)) * s.step;
     const std::vector<ValueId> values = e.emit_all(s.value, all, s.lanes);
     if (ahead) ahead(all, loop.body);
     for (size_t i = 0; i < all.size(); ++i) {
       const auto vector = static_cast<int64_t>(i / jam), copy = static_cast<int64_t>(i % jam);
-      const Index to = at + (copy * s.inner_count * s.step + vector * s.spacing);
+      const Expr to = at + (copy * s.inner_count * s.step + vector * s.spacing);
       b.local_store(loop.body, s.array, to, values[i]);
     }
     b.close_loop(loop, begin, end, jam);
@@ -66,9 +66,9 @@ Offsets::Position Offsets::at(int64_t offset) {
 }
 
 /// This work-item's index along an axis.
-Index LineStage::own(const TileAxis& axis, const Index& share) const {
+Expr LineStage::own(const TileAxis& axis, const Expr& share) const {
   if (axis.first == kNone) return share;
-  const Index first(b_, axis.first);
+  const Expr first(b_, axis.first);
   return first * axis.step + share;
 }
 
@@ -84,12 +84,12 @@ LineCopy LineStage::copy_from(const LineTile& t, const Offsets::Position& across
 
 void LineStage::for_copies(const LineTile& t, ValueId at, const Env& env,
                            const std::function<void(const LineCopy&)>& copy, bool is_there) const {
-  const Index item(b_, b_.item());
-  const Index chunk = item & (LineTile::kChunks - 1);
-  const Index line = item >> log2_of(LineTile::kChunks);
-  const Index at_chunk = (chunk ^ (line & (LineTile::kChunks - 1))) * LineTile::kChunk;
-  const Index start = Index(b_, at) + (line * LineTile::kLine + at_chunk);
-  const Index share = chunk * (LineTile::kChunk / item_size(t.load->dtype));
+  const Expr item(b_, b_.item());
+  const Expr chunk = item & (LineTile::kChunks - 1);
+  const Expr line = item >> log2_of(LineTile::kChunks);
+  const Expr at_chunk = (chunk ^ (line & (LineTile::kChunks - 1))) * LineTile::kChunk;
+  const Expr start = Expr(b_, at) + (line * LineTile::kLine + at_chunk);
+  const Expr share = chunk * (LineTile::kChunk / item_size(t.load->dtype));
   Offsets inside(e_, own(t.along, share), t.along.block, t.along.end, false);
   Offsets lines(e_, own(t.across, line), t.across.block, t.across.end, false);
   for (int64_t panel = 0; panel < t.panels; ++panel) {
@@ -100,11 +100,11 @@ void LineStage::for_copies(const LineTile& t, ValueId at, const Env& env,
     if (is_whole) along.exists = kNone;
     for (int64_t l = 0; l < t.lines; l += at_once_) {
       if (is_there) {
-        copy({.to = Index(start + (panel * t.lines + l) * LineTile::kLine)});
+        copy({.to = Expr(start + (panel * t.lines + l) * LineTile::kLine)});
         continue;
       }
       LineCopy c = copy_from(t, lines.at(l), along, env);
-      c.to = Index(start + (panel * t.lines + l) * LineTile::kLine);
+      c.to = Expr(start + (panel * t.lines + l) * LineTile::kLine);
       copy(c);
     }
   }
@@ -115,28 +115,27 @@ void LineStage::for_words(const LineTile& t, ValueId at, const Env& env,
   constexpr int64_t kTile = LineTile::kChunks, kWord = 4, kWords = LineTile::kChunk / kWord;
   const int64_t warps = at_once_ * LineTile::kChunks / (kTile * kWords);
   const int64_t side_by_side = std::min(warps, LineTile::kChunks);
-  const Index item(b_, b_.item());
+  const Expr item(b_, b_.item());
   // Sub-groups have a chunk each, then other lines.
-  const Index line =
-      (item & (kTile - 1)) + (item >> log2_of(kTile * kWords * side_by_side)) * kTile;
-  const Index word = (item >> log2_of(kTile)) & (kWords - 1);
-  const Index chunk = (item >> log2_of(kTile * kWords)) & (side_by_side - 1);
-  const Index at_word = ((chunk ^ (item & (kTile - 1))) * LineTile::kChunk) + word * kWord;
-  const Index start = Index(b_, at) + line * LineTile::kLine;
+  const Expr line = (item & (kTile - 1)) + (item >> log2_of(kTile * kWords * side_by_side)) * kTile;
+  const Expr word = (item >> log2_of(kTile)) & (kWords - 1);
+  const Expr chunk = (item >> log2_of(kTile * kWords)) & (side_by_side - 1);
+  const Expr at_word = ((chunk ^ (item & (kTile - 1))) * LineTile::kChunk) + word * kWord;
+  const Expr start = Expr(b_, at) + line * LineTile::kLine;
   Offsets inside(e_, own(t.along, chunk * kWords + word), t.along.block, t.along.end, false);
   Offsets lines(e_, own(t.across, line), t.across.block, t.across.end, false);
   for (int64_t p = 0; p < LineTile::kChunks; p += side_by_side) {
     // Upper digits of the chunk's number change the same way in all lines.
-    const Index own_start = start + (at_word ^ (p * LineTile::kChunk));
+    const Expr own_start = start + (at_word ^ (p * LineTile::kChunk));
     Offsets::Position along;
     if (!is_there) along = inside.at(p * kWords);
     for (int64_t l = 0; l < t.lines; l += kTile * (warps / side_by_side)) {
       if (is_there) {
-        copy({.to = Index(own_start + l * LineTile::kLine)});
+        copy({.to = Expr(own_start + l * LineTile::kLine)});
         continue;
       }
       LineCopy c = copy_from(t, lines.at(l), along, env);
-      c.to = Index(own_start + l * LineTile::kLine);
+      c.to = Expr(own_start + l * LineTile::kLine);
       copy(c);
     }
   }
@@ -145,30 +144,30 @@ void LineStage::for_words(const LineTile& t, ValueId at, const Env& env,
 std::pair<ValueId, int64_t> LineStage::fragment_byte(const LineFragments& f, int64_t row,
                                                      int64_t step) const {
   constexpr int64_t kLine = LineTile::kLine, kChunk = LineTile::kChunk, kTile = 8;
-  const Index item(b_, b_.item());
+  const Expr item(b_, b_.item());
   // Of the four 8·8 tiles: the next eight rows, the next 16 bytes along K.
-  const Index lane = item & (b_.target().sub_group - 1);
-  const Index line = lane & (kTile - 1), matrix = lane >> log2_of(kTile);
-  const Index odd = matrix & 1, upper = matrix >> 1;
-  const Index &next_rows = f.is_left ? odd : upper, &next_k = f.is_left ? upper : odd;
+  const Expr lane = item & (b_.target().sub_group - 1);
+  const Expr line = lane & (kTile - 1), matrix = lane >> log2_of(kTile);
+  const Expr odd = matrix & 1, upper = matrix >> 1;
+  const Expr &next_rows = f.is_left ? odd : upper, &next_k = f.is_left ? upper : odd;
   const int64_t panel = f.lines * kLine;
   if (f.is_k_major) {
-    const Index own = f.own == kNone ? line : Index(Index(b_, f.own) + line);
+    const Expr own = f.own == kNone ? line : Expr(Expr(b_, f.own) + line);
     const int64_t exchange = step % LineFragments::kPerLine * (LineFragments::kBytesOfK / kChunk);
-    const Index byte = (own + next_rows * kTile) * kLine + ((next_k ^ line) ^ exchange) * kChunk;
+    const Expr byte = (own + next_rows * kTile) * kLine + ((next_k ^ line) ^ exchange) * kChunk;
     return {byte, step / LineFragments::kPerLine * panel + row * kLine};
   }
   const int64_t per_line = kLine / f.item_bytes;
-  const Index lines = (line + next_k * kTile) * kLine;
+  const Expr lines = (line + next_k * kTile) * kLine;
   const int64_t exchange = row % per_line * f.item_bytes / kChunk;
   const int64_t distance =
       row / per_line * panel + step * (LineFragments::kBytesOfK / f.item_bytes) * kLine;
-  if (f.own == kNone) return {Index(lines + ((next_rows ^ line) ^ exchange) * kChunk), distance};
+  if (f.own == kNone) return {Expr(lines + ((next_rows ^ line) ^ exchange) * kChunk), distance};
   // Sub-groups start at multiples of their own size within a panel, a power of two.
-  const Index own(b_, f.own);
-  const Index chunk = (((own >> log2_of(kTile)) & (LineTile::kChunks - 1)) | next_rows) ^ line;
-  const Index panels = (own >> log2_of(per_line)) * panel;
-  return {Index(lines + panels + (chunk ^ exchange) * kChunk), distance};
+  const Expr own(b_, f.own);
+  const Expr chunk = (((own >> log2_of(kTile)) & (LineTile::kChunks - 1)) | next_rows) ^ line;
+  const Expr panels = (own >> log2_of(per_line)) * panel;
+  return {Expr(lines + panels + (chunk ^ exchange) * kChunk), distance};
 }
 
 SlotWords LineStage::load_fragment(const LineFragments& f, ValueId byte, BlockId block) const {

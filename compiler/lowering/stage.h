@@ -140,7 +140,7 @@ class LineStage {
   SlotWords load_fragment(const LineFragments& f, ValueId byte, BlockId block) const;
 
  private:
-  Index own(const TileAxis& axis, const Index& share) const;
+  Expr own(const TileAxis& axis, const Expr& share) const;
   /// What lies at `across` and `along`, and whether both are there.
   LineCopy copy_from(const LineTile& t, const Offsets::Position& across,
                      const Offsets::Position& along, const Env& env) const;

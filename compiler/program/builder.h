@@ -161,6 +161,7 @@ class Builder {
   }
   ValueId bitcast(ValueId a, DType t) { return raw(Op::kBitcast, t, {a}); }
   ValueId neg(ValueId a);
+  ValueId negated(ValueId condition) { return raw(Op::kNot, DType::kBool, {condition}); }
   /// 2^(x·scale) of float32, at most 2^60, or of NaN; scale in [2^-60, 2^60]. By exp2's
   /// polynomial, from fewer operations, and with its bits where scale is 1: the product is not
   /// rounded.

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "compiler/program/builder.h"
+#include "compiler/program/expr.h"
 #include "compiler/program/narrow.h"
 #include "runtime/base/check.h"
 
@@ -18,23 +18,23 @@ int bit_width_of(DType t) { return static_cast<int>(item_size(t)) * 8; }
 template <class Narrow>
 ValueId narrow_f64(Builder& b, ValueId a, DType to, Narrow&& narrow) {
   constexpr int64_t kLost = (int64_t{1} << 29) - 1;
-  const ValueId bits = b.bitcast(a, DType::kU64);
-  const auto c = [&](int64_t v) { return b.like_int(bits, v); };
-  const ValueId lost = c(kLost), carried = b.add(b.bit_and(bits, lost), lost);
-  const ValueId last = b.bit_and(carried, c(kLost + 1)), kept = b.bit_and(bits, c(~kLost));
-  const ValueId odd = b.bitcast(b.bit_or(kept, last), DType::kF64);
+  const Expr value(b, a), bits = bitcast(value, DType::kU64);
+  const Expr carried = (bits & kLost) + kLost;
+  const Expr last = carried & (kLost + 1), kept = bits & ~kLost;
+  const Expr odd = bitcast(kept | last, DType::kF64);
   const ValueId half = narrow(b.convert(odd, DType::kF32));
   if (to == DType::kF16) return half;
   // Subnormal numbers are subnormal in float32 too, which then has fewer digits: the adder of
   // float64 rounds them, and leaves them in its last bits.
   const double step = 0x1p-81;
-  const ValueId magnitude = b.bitcast(b.bit_and(bits, c(INT64_MAX)), DType::kF64);
-  const ValueId sum = b.bitcast(b.add(magnitude, b.like(a, step)), DType::kU64);
-  const ValueId tiny = b.sub(sum, c(std::bit_cast<int64_t>(step)));
-  const ValueId sign = b.bit_and(b.shr(bits, 48), c(0x8000));
-  const ValueId signed_tiny = b.convert(b.bit_or(tiny, sign), DType::kU16);
-  const ValueId is_tiny = b.lt(magnitude, b.like(a, 0x1p-126));
-  return b.bitcast(b.select(is_tiny, signed_tiny, b.bitcast(half, DType::kU16)), to);
+  const Expr magnitude = bitcast(bits & INT64_MAX, DType::kF64);
+  const Expr sum = bitcast(magnitude + step, DType::kU64);
+  const Expr tiny = sum - std::bit_cast<int64_t>(step);
+  const Expr sign = (bits >> 48) & 0x8000;
+  const Expr signed_tiny = convert(tiny | sign, DType::kU16);
+  const Expr is_tiny = magnitude < 0x1p-126;
+  const Expr half_bits = bitcast(Expr(b, half), DType::kU16);
+  return Expr(bitcast(select(is_tiny, signed_tiny, half_bits), to));
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ void TiledAttention::split_tail(const QueryTile& query_tile,
   if (extent->is_const() && extent->imm % p_.query_tile() == 0)
     return body(query_tile.block, false);
   const ValueId is_cut = b_.lt(query_tile.height, b_.index(p_.query_tile()));
-  const ValueId is_whole = e_.negated(is_cut);
+  const ValueId is_whole = b_.negated(is_cut);
   for (const bool has_tail : {false, true})
     e_.branch(has_tail ? is_cut : is_whole, query_tile.block,
               [&](BlockId inside) { body(inside, has_tail); });
@@ -142,7 +142,7 @@ void TiledAttention::start_query_tile(const QueryTile& query_tile) {
 /// Squares of as many queries as there are lanes, transposed in registers.
 void TiledAttention::transpose_queries(const QueryTile& query_tile, BlockId block) {
   const Builder::Loop part = b_.open_loop(block);
-  const Index row = (Index(b_, s_.row) + Index(b_, query_tile.at)) + Index(b_, part.index);
+  const Expr row = (Expr(b_, s_.row) + Expr(b_, query_tile.at)) + Expr(b_, part.index);
   const Instances rows = e_.bind_axis({s_.env}, a_.row, row, part.body, p_.lanes, 1, p_.lanes);
   const ValueId line = b_.add(scaled(query_tile.at, s_.head_dim), part.index);
   const auto run = [&](int64_t begin, int64_t end, uint32_t jam) {
@@ -170,7 +170,7 @@ void TiledAttention::copy_queries(const QueryTile& query_tile, BlockId block) {
   b_.local_store(zero.body, s_.queries, b_.add(base, zero.index), nothing);
   b_.close_loop(zero, b_.index(0), b_.index(s_.head_dim * p_.query_tile()), p_.lanes);
   const Builder::Loop rows = b_.open_loop(block);
-  const Index row = (Index(b_, s_.row) + Index(b_, query_tile.at)) + Index(b_, rows.index);
+  const Expr row = (Expr(b_, s_.row) + Expr(b_, query_tile.at)) + Expr(b_, rows.index);
   const Env env = e_.bound(s_.env, a_.row, e_.make_bindings(row, rows.body, 0, 1, 0));
   const ValueId line = b_.add(base, rows.index);
   const Builder::Loop loop = b_.open_loop(rows.body);

@@ -147,8 +147,9 @@ void TiledAttention::finish_keys(const QueryTile& query_tile, const std::vector<
     const std::vector<ValueId> values = e_.emit_all(logits.value, all, p_.lanes);
     for (size_t i = 0; i < all.size(); ++i) {
       const uint32_t reg = row_max[i / jam];
-      const ValueId before = b_.read(loop.body, reg);
-      b_.assign(loop.body, reg, b_.select(b_.lt(values[i], before), before, values[i]));
+      const Expr before(b_, b_.read(loop.body, reg)), value(b_, values[i]);
+      const Expr larger = select(value < before, before, value);
+      b_.assign(loop.body, reg, larger);
       b_.local_store(loop.body, s_.logits, addresses[i], values[i]);
     }
     b_.close_loop(loop, begin, end, jam);
@@ -189,7 +190,8 @@ std::vector<ValueId> TiledAttention::take_exp(const QueryTile& query_tile,
                const ValueId logit = b_.local_load(loop.body, s_.logits, at, p_.lanes);
                const ValueId share = exp(b_.sub(logit, from[v]));
                b_.local_store(loop.body, s_.logits, at, share);
-               b_.assign(loop.body, row_sums[v], b_.add(b_.read(loop.body, row_sums[v]), share));
+               const ValueId row_sum = b_.read(loop.body, row_sums[v]);
+               b_.assign(loop.body, row_sums[v], b_.add(row_sum, share));
              }
              b_.close_loop(loop, begin, end, jam);
            });

@@ -14,7 +14,10 @@ namespace {
 
 constexpr uint32_t kChunkWords = 4;
 
-ValueId larger(Builder& b, ValueId x, ValueId y) { return b.select(b.lt(x, y), y, x); }
+Expr larger(const Expr& x, const Expr& y) { return select(x < y, y, x); }
+
+/// `row_max`, or 0 where there was nothing but -inf so far: distances from -inf would be NaN.
+Expr finite(const Expr& row_max) { return select(row_max == -HUGE_VAL, 0, row_max); }
 
 class DecodeAttention {
  public:
@@ -23,17 +26,17 @@ class DecodeAttention {
   void run();
 
  private:
-  Index index(ValueId v) const { return {b_, v}; }
+  Expr expr(ValueId v) const { return {b_, v}; }
   size_t rows() const { return static_cast<size_t>(p_.rows); }
   void bind_group(ValueId group, BlockId block);
-  void bind_rows(const Index& first, BlockId block);
+  void bind_rows(const Expr& first, BlockId block);
   void read_queries(BlockId block);
   std::vector<ValueId> load_chunk(const Node* load, const Env& env) const;
   std::vector<ValueId> elements_of(const Node* load, ValueId word) const;
   std::vector<std::vector<ValueId>> load_line(const Node* load, const Node* along,
-                                              const std::vector<Index>& chunks, const Env& key,
+                                              const std::vector<Expr>& chunks, const Env& key,
                                               BlockId block);
-  std::vector<Index> chunks_of(const Node* load, const Node* along, uint32_t count) const;
+  std::vector<Expr> chunks_of(const Node* load, const Node* along, uint32_t count) const;
   ValueId is_chunk(const Node* load, const Node* along, uint32_t number) const;
   void attend(ValueId first_key, BlockId block);
   void run_keys(BlockId block);
@@ -51,7 +54,7 @@ class DecodeAttention {
   ValueId lane_ = kNone;       ///< in its team
   ValueId keys_ = kNone;       ///< of the part
   bool is_aligned_ = false;    ///< of what is being written: params start at multiples of 16 bytes
-  std::vector<std::vector<ValueId>> queries_;   ///< by query: elements of this lane's chunks
+  std::vector<std::vector<ValueId>> queries_;   ///< [element of this lane's chunks][query]
   std::vector<uint32_t> row_max_, row_sum_;     ///< registers, by query
   std::vector<std::vector<uint32_t>> results_;  ///< registers, by query: elements of the chunks
 };
@@ -61,33 +64,33 @@ void DecodeAttention::bind_group(ValueId group, BlockId block) {
   env_ = e_.unbound();
   ValueId rest = group;
   const int64_t all = a_.row ? a_.row->src[0]->imm : 1;
-  const Index row_block(b_, e_.next_digit(&rest, b_.index(all / p_.rows), a_.batch.empty()));
+  const Expr row_block(b_, e_.next_digit(&rest, b_.index(all / p_.rows), a_.batch.empty()));
   for (size_t i = a_.batch.size(); i-- > 0;) {
     const ValueId digit = e_.next_digit(&rest, b_.index(a_.batch[i]->src[0]->imm), i == 0);
     env_ = e_.bound(env_, a_.batch[i], e_.make_bindings(digit, block, 0, 1, 0));
   }
-  bind_rows(Index(row_block * p_.rows), block);
+  bind_rows(Expr(row_block * p_.rows), block);
   const ValueId length = e_.emit(a_.key->src[0], env_);
   const ValueId bound = e_.emit(a_.causal_bound, env_);
   keys_ = e_.min_index(length, bound);
-  lane_ = Index(index(b_.item()) & int64_t{p_.team - 1});
+  lane_ = Expr(expr(b_.item()) & int64_t{p_.team - 1});
 }
 
-void DecodeAttention::bind_rows(const Index& first, BlockId block) {
+void DecodeAttention::bind_rows(const Expr& first, BlockId block) {
   if (!a_.row) return;
   Offsets rows(e_, first, block);
   for (int64_t r = 0; r < p_.rows; ++r) row_.push_back(rows.at(r).binding);
 }
 
 /// Indices of the chunks that this lane has of a line. Lanes behind its end have the last one.
-std::vector<Index> DecodeAttention::chunks_of(const Node* load, const Node* along,
-                                              uint32_t count) const {
+std::vector<Expr> DecodeAttention::chunks_of(const Node* load, const Node* along,
+                                             uint32_t count) const {
   const int64_t all = along->src[0]->imm / DecodeAttentionPlan::chunk_items(load);
-  std::vector<Index> out;
+  std::vector<Expr> out;
   for (uint32_t i = 0; i < count; ++i) {
     const int64_t first = int64_t{i} * p_.team;
-    Index chunk = index(lane_) + first;
-    if (first + p_.team > all) chunk = min(chunk, index(b_.index(all - 1)));
+    Expr chunk = expr(lane_) + first;
+    if (first + p_.team > all) chunk = min(chunk, expr(b_.index(all - 1)));
     out.push_back(chunk);
   }
   return out;
@@ -98,27 +101,28 @@ ValueId DecodeAttention::is_chunk(const Node* load, const Node* along, uint32_t 
   const int64_t all = along->src[0]->imm / DecodeAttentionPlan::chunk_items(load);
   const int64_t first = int64_t{number} * p_.team;
   if (first + p_.team <= all) return kNone;
-  const Index chunk = index(lane_) + first;
+  const Expr chunk = expr(lane_) + first;
   return b_.lt(chunk, b_.index(all));
 }
 
 void DecodeAttention::read_queries(BlockId block) {
   const int64_t items = DecodeAttentionPlan::chunk_items(p_.keys);
-  const std::vector<Index> chunks = chunks_of(p_.keys, a_.head_dim, p_.key_chunks);
+  const std::vector<Expr> chunks = chunks_of(p_.keys, a_.head_dim, p_.key_chunks);
   std::vector<std::vector<uint32_t>> bindings;
-  for (const Index& chunk : chunks) {
-    Offsets elements(e_, Index(chunk * items), block);
+  for (const Expr& chunk : chunks) {
+    Offsets elements(e_, Expr(chunk * items), block);
     bindings.emplace_back();
     for (int64_t i = 0; i < items; ++i) bindings.back().push_back(elements.at(i).binding);
   }
+  queries_.resize(chunks.size() * static_cast<size_t>(items));
   for (size_t r = 0; r < rows(); ++r) {
-    queries_.emplace_back();
+    size_t element = 0;
     const Env env = a_.row ? e_.bound(env_, a_.row, row_[r]) : env_;
     for (uint32_t p = 0; p < p_.key_chunks; ++p) {
       const ValueId exists = is_chunk(p_.keys, a_.head_dim, p);
       for (const uint32_t binding : bindings[p]) {
         const ValueId q = e_.emit(a_.query, e_.bound(env, a_.head_dim, binding));
-        queries_.back().push_back(exists == kNone ? q : b_.select(exists, q, b_.like(q, 0)));
+        queries_[element++].push_back(exists == kNone ? q : b_.select(exists, q, b_.like(q, 0)));
       }
     }
   }
@@ -144,7 +148,7 @@ std::vector<ValueId> DecodeAttention::load_chunk(const Node* load, const Env& en
 std::vector<ValueId> DecodeAttention::elements_of(const Node* load, ValueId word) const {
   if (load->dtype == DType::kF32) return {b_.bitcast(word, DType::kF32)};
   const auto element = [&](ValueId bits) {
-    const ValueId half = b_.bitcast(b_.convert(bits, DType::kU16), load->dtype);
+    const Expr half = bitcast(convert(expr(bits), DType::kU16), load->dtype);
     return b_.cast(half, DType::kF32);
   };
   const ValueId low = element(b_.bit_and(word, b_.like_int(word, 0xffff)));
@@ -154,38 +158,38 @@ std::vector<ValueId> DecodeAttention::elements_of(const Node* load, ValueId word
 
 /// Words of every chunk that this lane has of one key or value.
 std::vector<std::vector<ValueId>> DecodeAttention::load_line(const Node* load, const Node* along,
-                                                             const std::vector<Index>& chunks,
+                                                             const std::vector<Expr>& chunks,
                                                              const Env& key, BlockId block) {
   const int64_t items = DecodeAttentionPlan::chunk_items(load);
   std::vector<std::vector<ValueId>> out;
-  for (const Index& chunk : chunks)
-    out.push_back(load_chunk(load, e_.bound_at(key, along, Index(chunk * items), block)));
+  for (const Expr& chunk : chunks)
+    out.push_back(load_chunk(load, e_.bound_at(key, along, Expr(chunk * items), block)));
   return out;
 }
 
 ValueId DecodeAttention::over_team(ValueId value, BlockId block) {
+  Expr sum = expr(value);
   for (uint32_t with = p_.team / 2; with > 0; with /= 2)
-    value = b_.add(value, b_.shuffle(block, value, with));
-  return value;
+    sum = sum + expr(b_.shuffle(block, sum, with));
+  return sum;
 }
 
 /// The query's row max becomes the larger of what it was and `candidate`: `*shift`, finite; what is
 /// there is rescaled by `*factor`.
 void DecodeAttention::rescale_to(size_t row, ValueId candidate, ValueId* shift, ValueId* factor,
                                  BlockId block) {
-  const ValueId before = b_.read(block, row_max_[row]), now = larger(b_, before, candidate);
-  // Nothing but -inf so far: distances from -inf would be NaN.
-  const ValueId is_empty = b_.eq(now, b_.like(now, -HUGE_VAL));
-  *shift = b_.select(is_empty, b_.like(now, 0), now);
-  *factor = b_.exp2_of_distance(b_.sub(before, *shift), p_.scale);
+  const Expr before = expr(b_.read(block, row_max_[row])), now = larger(before, expr(candidate));
+  *shift = finite(now);
+  const Expr distance = before - expr(*shift);
+  *factor = b_.exp2_of_distance(distance, p_.scale);
   b_.assign(block, row_max_[row], now);
 }
 
 /// Keys `first_key` + team, and `unroll` as far apart as there are teams.
 void DecodeAttention::attend(ValueId first_key, BlockId block) {
-  const Index team = index(b_.item()) >> std::countr_zero(p_.team);
-  const std::vector<Index> key_chunks = chunks_of(p_.keys, a_.head_dim, p_.key_chunks),
-                           value_chunks = chunks_of(p_.values, a_.column, p_.value_chunks);
+  const Expr team = expr(b_.item()) >> std::countr_zero(p_.team);
+  const std::vector<Expr> key_chunks = chunks_of(p_.keys, a_.head_dim, p_.key_chunks),
+                          value_chunks = chunks_of(p_.values, a_.column, p_.value_chunks);
   struct Key {
     Env env;
     ValueId is_there = kNone;
@@ -193,7 +197,7 @@ void DecodeAttention::attend(ValueId first_key, BlockId block) {
   };
   std::vector<Key> keys;
   for (uint32_t u = 0; u < p_.unroll; ++u) {
-    const Index at = index(first_key) + team + int64_t{u} * p_.teams();
+    const Expr at = expr(first_key) + team + int64_t{u} * p_.teams();
     keys.push_back({e_.bound_at(env_, a_.key, at, block), b_.lt(at, keys_), {}, {}});
   }
   for (Key& k : keys) k.key = load_line(p_.keys, a_.head_dim, key_chunks, k.env, block);
@@ -205,13 +209,8 @@ void DecodeAttention::attend(ValueId first_key, BlockId block) {
     size_t i = 0;
     for (const std::vector<ValueId>& chunk : k.key)
       for (const ValueId word : chunk)
-        for (const ValueId element : elements_of(p_.keys, word)) {
-          for (size_t r = 0; r < rows(); ++r) {
-            const ValueId q = queries_[r][i];
-            sums[r] = sums[r] == kNone ? b_.mul(q, element) : b_.mad(q, element, sums[r]);
-          }
-          ++i;
-        }
+        for (const ValueId element : elements_of(p_.keys, word))
+          contract_fma(b_, queries_[i++], {&element, 1}, sums);
     for (size_t r = 0; r < rows(); ++r) {
       const Env env = a_.row ? e_.bound(k.env, a_.row, row_[r]) : k.env;
       e_.set_known(a_.product, env, over_team(sums[r], block));
@@ -220,22 +219,27 @@ void DecodeAttention::attend(ValueId first_key, BlockId block) {
     }
   }
   for (size_t r = 0; r < rows(); ++r) {
-    ValueId row_max = logits[r][0], shift = kNone, factor = kNone;
-    for (size_t u = 1; u < keys.size(); ++u) row_max = larger(b_, row_max, logits[r][u]);
+    Expr row_max = expr(logits[r][0]);
+    for (size_t u = 1; u < keys.size(); ++u) row_max = larger(row_max, expr(logits[r][u]));
+    ValueId shift = kNone, factor = kNone;
     rescale_to(r, row_max, &shift, &factor, block);
-    ValueId row_sum = b_.mul(b_.read(block, row_sum_[r]), factor);
+    const auto rescaled = [&](uint32_t reg) -> Expr {
+      return expr(b_.read(block, reg)) * expr(factor);
+    };
+    Expr row_sum = rescaled(row_sum_[r]);
     std::vector<ValueId> sums;
-    for (const uint32_t reg : results_[r]) sums.push_back(b_.mul(b_.read(block, reg), factor));
+    for (const uint32_t reg : results_[r]) sums.push_back(rescaled(reg));
     for (size_t u = 0; u < keys.size(); ++u) {
-      const ValueId numerator = b_.exp2_of_distance(b_.sub(logits[r][u], shift), p_.scale);
-      row_sum = b_.add(row_sum, numerator);
-      size_t i = 0;
+      const Expr distance = expr(logits[r][u]) - expr(shift);
+      const ValueId numerator = b_.exp2_of_distance(distance, p_.scale);
+      row_sum = row_sum + expr(numerator);
+      std::span<ValueId> rest = sums;
       for (const std::vector<ValueId>& chunk : keys[u].value)
-        for (const ValueId word : chunk)
-          for (const ValueId element : elements_of(p_.values, word)) {
-            sums[i] = b_.mad(numerator, element, sums[i]);
-            ++i;
-          }
+        for (const ValueId word : chunk) {
+          const std::vector<ValueId> elements = elements_of(p_.values, word);
+          contract_fma(b_, {&numerator, 1}, elements, rest.first(elements.size()));
+          rest = rest.subspan(elements.size());
+        }
     }
     b_.assign(block, row_sum_[r], row_sum);
     for (size_t i = 0; i < sums.size(); ++i) b_.assign(block, results_[r][i], sums[i]);
@@ -250,8 +254,9 @@ void DecodeAttention::join_teams(BlockId block) {
       const ValueId other = b_.shuffle(block, b_.read(block, row_max_[r]), with);
       rescale_to(r, other, &shift, &factor, block);
       const auto join = [&](uint32_t reg) {
-        const ValueId own = b_.mul(b_.read(block, reg), factor);
-        b_.assign(block, reg, b_.add(own, b_.shuffle(block, own, with)));
+        const Expr own = expr(b_.read(block, reg)) * expr(factor);
+        const Expr both = own + expr(b_.shuffle(block, own, with));
+        b_.assign(block, reg, both);
       };
       join(row_sum_[r]);
       for (const uint32_t reg : results_[r]) join(reg);
@@ -266,27 +271,27 @@ void DecodeAttention::store_results(BlockId block) {
       b_.add_local(DType::kF32, static_cast<uint64_t>(groups * p_.rows * columns));
   const uint32_t row_max = b_.add_local(DType::kF32, static_cast<uint64_t>(groups * p_.rows));
   const uint32_t row_sum = b_.add_local(DType::kF32, static_cast<uint64_t>(groups * p_.rows));
-  const Index item = index(b_.item());
-  const Index own = item >> std::countr_zero(p_.sub_group);
-  const Index lane = item & int64_t{p_.sub_group - 1};
-  const std::vector<Index> chunks = chunks_of(p_.values, a_.column, p_.value_chunks);
+  const Expr item = expr(b_.item());
+  const Expr own = item >> std::countr_zero(p_.sub_group);
+  const Expr lane = item & int64_t{p_.sub_group - 1};
+  const std::vector<Expr> chunks = chunks_of(p_.values, a_.column, p_.value_chunks);
   e_.branch(b_.lt(lane, b_.index(p_.team)), block, [&](BlockId body) {
     for (size_t r = 0; r < rows(); ++r) {
-      const Index row = own * p_.rows + static_cast<int64_t>(r);
+      const Expr row = own * p_.rows + static_cast<int64_t>(r);
       // All lanes have the same.
       e_.branch(b_.lt(lane, b_.index(1)), body, [&](BlockId first) {
         b_.local_store(first, row_max, row, b_.read(first, row_max_[r]));
         b_.local_store(first, row_sum, row, b_.read(first, row_sum_[r]));
       });
       for (uint32_t p = 0; p < p_.value_chunks; ++p) {
-        const Index first = row * columns + chunks[p] * items;
+        const Expr first = row * columns + chunks[p] * items;
         for (int64_t i = 0; i < items; i += kChunkWords) {
           std::vector<ValueId> four;
           for (int64_t w = i; w < i + kChunkWords; ++w)
             four.push_back(b_.read(body, results_[r][static_cast<size_t>(int64_t{p} * items + w)]));
           const ValueId exists = is_chunk(p_.values, a_.column, p);
           const auto store = [&](BlockId to) {
-            b_.local_store_together(to, sums, Index(first + i), four);
+            b_.local_store_together(to, sums, Expr(first + i), four);
           };
           if (exists == kNone)
             store(body);
@@ -302,10 +307,9 @@ void DecodeAttention::store_results(BlockId block) {
     for (int64_t s = 0; s < groups; ++s)
       maxima.push_back(
           b_.local_load(block, row_max, b_.index(s * p_.rows + static_cast<int64_t>(r))));
-    ValueId all = maxima[0];
-    for (size_t s = 1; s < maxima.size(); ++s) all = larger(b_, all, maxima[s]);
-    const ValueId is_empty = b_.eq(all, b_.like(all, -HUGE_VAL));
-    const ValueId shift = b_.select(is_empty, b_.like(all, 0), all);
+    Expr all = expr(maxima[0]);
+    for (size_t s = 1; s < maxima.size(); ++s) all = larger(all, expr(maxima[s]));
+    const Expr shift = finite(all);
     std::vector<ValueId> weights;
     ValueId sum = kNone;
     for (int64_t s = 0; s < groups; ++s) {
@@ -318,20 +322,21 @@ void DecodeAttention::store_results(BlockId block) {
     }
     const Env env = a_.row ? e_.bound(env_, a_.row, row_[r]) : env_;
     for (int64_t c = 0; c < columns; c += p_.block) {
-      const Index column = item + c;
+      const Expr column = item + c;
       const auto store = [&](BlockId body) {
         ValueId pv = kNone;
         for (int64_t s = 0; s < groups; ++s) {
-          const Index at = column + (s * p_.rows + static_cast<int64_t>(r)) * columns;
-          const ValueId part =
-              b_.mul(b_.local_load(body, sums, at), weights[static_cast<size_t>(s)]);
-          pv = pv == kNone ? part : b_.add(pv, part);
+          const Expr at = column + (s * p_.rows + static_cast<int64_t>(r)) * columns;
+          const Expr part =
+              expr(b_.local_load(body, sums, at)) * expr(weights[static_cast<size_t>(s)]);
+          pv = pv == kNone ? ValueId{part} : b_.add(pv, part);
         }
         const Env at = e_.bound_at(env, a_.column, column, body);
         e_.set_known(a_.row_max, at, all);
         e_.set_known(a_.row_sum, at, sum);
-        e_.set_known(a_.pv, at, pv);
-        e_.emit_stores(body, {at}, e_.kernel().stores);
+        Epilogue out(e_, a_.pv);
+        out.add(at, pv);
+        out.store(body);
       };
       if (c + p_.block <= columns) {
         const Confined confined(e_, block);
@@ -355,7 +360,7 @@ void DecodeAttention::run_keys(BlockId block) {
   const ValueId has_keys = b_.is_aligned(static_cast<int>(p_.keys->imm));
   const ValueId has_values = b_.is_aligned(static_cast<int>(p_.values->imm));
   const ValueId is_aligned = b_.bit_and(has_keys, has_values);
-  const ValueId is_not = e_.negated(is_aligned);
+  const ValueId is_not = b_.negated(is_aligned);
   is_aligned_ = true;
   e_.branch(is_aligned, block, run);
   is_aligned_ = false;

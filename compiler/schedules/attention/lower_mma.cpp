@@ -38,25 +38,25 @@ void GroupAttention::bind_queries(ValueId row_block, ValueId head, BlockId block
   g_.all_keys = e_.emit(a_.key->src[0], g_.env);
   // Later queries see more keys: groups that take longer start first.
   if (a_.causal_bound) {
-    const Index most = index(g_.row_extent) + (p_.rows() - 1);
-    const Index blocks = index(e_.divide_index(Op::kDiv, most, b_.index(p_.rows()), true));
-    const Index longest = blocks + -1 - index(row_block);
+    const Expr most = expr(g_.row_extent) + (p_.rows() - 1);
+    const Expr blocks = expr(e_.divide_index(Op::kDiv, most, b_.index(p_.rows()), true));
+    const Expr longest = blocks + -1 - expr(row_block);
     if (p_.is_paired) {
-      const Index half = (blocks + 1) >> 1;
+      const Expr half = (blocks + 1) >> 1;
       const ValueId is_long = b_.lt(row_block, half);
-      const Index shortest = index(row_block) - half;
+      const Expr shortest = expr(row_block) - half;
       row_block = b_.select(is_long, longest, shortest);
     } else {
       row_block = longest;
     }
   }
-  g_.first_row = Index(index(row_block) * p_.rows());
+  g_.first_row = Expr(expr(row_block) * p_.rows());
 }
 
 void GroupAttention::find_visible_keys(BlockId block) {
   g_.visible_keys = g_.all_keys;
   if (!a_.causal_bound) return;
-  const Index last = min(index(g_.first_row) + p_.rows(), index(g_.row_extent)) + -1;
+  const Expr last = min(expr(g_.first_row) + p_.rows(), expr(g_.row_extent)) + -1;
   const ValueId bound =
       e_.emit(a_.causal_bound, e_.bound(g_.env, a_.row, e_.make_bindings(last, block, 0, 1, 0)));
   g_.visible_keys = e_.min_index(g_.all_keys, bound);
@@ -84,9 +84,9 @@ void GroupAttention::finish_logits(
     const uint32_t first = e_.make_bindings(g_.first_row, b_.block_of(g_.first_row), 0, 1, 0);
     end = e_.min_index(end, e_.emit(a_.causal_bound, e_.bound(g_.env, a_.row, first)));
   }
-  const Index last = index(first_key) + (p_.key_block - 1);
+  const Expr last = expr(first_key) + (p_.key_block - 1);
   const ValueId is_inside = b_.lt(last, end);
-  const ValueId is_edge = e_.negated(is_inside);
+  const ValueId is_edge = b_.negated(is_inside);
   const Node* unmasked = a_.unmasked_logit ? a_.unmasked_logit : a_.logit;
   if (unmasked != a_.product) {
     const BlockId inside = b_.open_block(block);
@@ -111,16 +111,16 @@ void GroupAttention::write_logits(const Node* logit, std::span<const Logit> logi
 
 void FlashAttention::bind_group(ValueId row_block, ValueId head, BlockId block) {
   bind_queries(row_block, head, block);
-  const Index item = index(b_.item());
-  const Index lane = item & (p_.sub_group - 1);
-  s_.part = Index(item & (p_.logit_info.parts - 1));
-  g_.own_lines = Index((item >> std::countr_zero(p_.sub_group)) * Plan::kRows);
-  const Index line = lane >> std::countr_zero(p_.logit_info.parts);
-  const Index own = index(g_.first_row) + index(g_.own_lines) + line;
+  const Expr item = expr(b_.item());
+  const Expr lane = item & (p_.sub_group - 1);
+  s_.part = Expr(item & (p_.logit_info.parts - 1));
+  g_.own_lines = Expr((item >> std::countr_zero(p_.sub_group)) * Plan::kRows);
+  const Expr line = lane >> std::countr_zero(p_.logit_info.parts);
+  const Expr own = expr(g_.first_row) + expr(g_.own_lines) + line;
   // Where something is loaded for queries that are not there, the last one stands for them.
   const bool has_tail = is_uneven(a_.row->src[0], p_.rows());
   for (size_t r = 0; r < s_.rows.size(); ++r) {
-    const Index row = own + static_cast<int64_t>(r) * p_.logit_info.slot;
+    const Expr row = own + static_cast<int64_t>(r) * p_.logit_info.slot;
     s_.rows[r] = Offsets(e_, row, block, has_tail ? g_.row_extent : kNone, true).at(0);
   }
   find_visible_keys(block);
@@ -162,7 +162,7 @@ std::array<FlashAttention::Copy, 2> FlashAttention::stage_tiles(ValueId first_ke
   const auto keys = [&](const Node* load, const Node* inner) {
     return tile(load, a_.key, inner, first_key, g_.all_keys, p_.key_block, block);
   };
-  const Index second = index(stage) + p_.keys_bytes();
+  const Expr second = expr(stage) + p_.keys_bytes();
   return {Copy{keys(p_.keys, a_.head_dim), stage}, Copy{keys(p_.values, a_.column), second}};
 }
 
@@ -184,7 +184,7 @@ void FlashAttention::copy_tiles(std::span<const Copy> tiles, BlockId block) {
 SlotWords FlashAttention::fragment(const LineFragments& f, ValueId start, int64_t row, int64_t step,
                                    BlockId block) const {
   const auto [byte, offset] = stage_->fragment_byte(f, row, step);
-  const Index at = index(start) + offset + index(byte);
+  const Expr at = expr(start) + offset + expr(byte);
   return stage_->load_fragment(f, at, block);
 }
 
@@ -222,10 +222,10 @@ void FlashAttention::run_keys(BlockId block) {
   if (p_.has_warpgroups) b_.pipe(loop.body, PipeOp::kProxyFence);
   b_.barrier(loop.body);
   const int shift = std::countr_zero(static_cast<uint64_t>(p_.key_block));
-  const Index key = index(loop.index);
-  const Index stage = ((key >> shift) & (p_.stages - 1)) * p_.stage_bytes();
-  const Index other = p_.stage_bytes() - stage;
-  const Index next = key + p_.key_block;
+  const Expr key = expr(loop.index);
+  const Expr stage = ((key >> shift) & (p_.stages - 1)) * p_.stage_bytes();
+  const Expr other = p_.stage_bytes() - stage;
+  const Expr next = key + p_.key_block;
   const BlockId ahead = b_.open_block(loop.body);
   copy_tiles(stage_tiles(next, other, ahead), ahead);
   b_.close_if(ahead, b_.lt(next, g_.visible_keys));
@@ -234,18 +234,17 @@ void FlashAttention::run_keys(BlockId block) {
   finish_logits(loop.index, loop.body, [&](const Node* logit, bool has_tail, BlockId inside) {
     write_block(logit, loop.index, has_tail, inside);
   });
-  add_values(Index(stage + p_.keys_bytes()), loop.body);
+  add_values(Expr(stage + p_.keys_bytes()), loop.body);
   b_.close_loop(loop, b_.index(0), g_.visible_keys, p_.key_block);
 }
 
 void FlashAttention::store_results(BlockId block) {
   Epilogue out(e_, a_.pv);
-  const Index first = index(s_.part) * kPair;
+  const Expr first = expr(s_.part) * kPair;
   for (uint32_t r = 0; r < s_.rows.size(); ++r) {
     // The sum of what the four work-items of a row have.
-    ValueId row_sum = b_.read(block, s_.row_sums[r]);
-    for (const uint32_t with : {1U, 2U})
-      row_sum = b_.add(row_sum, b_.shuffle(block, row_sum, with));
+    Expr row_sum = expr(b_.read(block, s_.row_sums[r]));
+    for (const uint32_t with : {1U, 2U}) row_sum = row_sum + expr(b_.shuffle(block, row_sum, with));
     const Env row = e_.bound(g_.env, a_.row, s_.rows[r].binding);
     e_.set_known(a_.row_sum, row, row_sum);
     Offsets columns(e_, first, block);
@@ -275,7 +274,7 @@ void FlashAttention::run(ValueId row_block, ValueId head, BlockId body) {
     const ValueId one = b_.is_aligned(static_cast<int>(load->imm));
     s_.is_aligned = b_.bit_and(s_.is_aligned, one);
   }
-  s_.is_not = b_.raw(Op::kNot, DType::kBool, {s_.is_aligned});
+  s_.is_not = b_.negated(s_.is_aligned);
   clear_sums(body);
   read_queries(body);
   run_keys(body);

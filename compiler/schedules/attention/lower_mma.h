@@ -26,7 +26,7 @@ class GroupAttention {
   explicit GroupAttention(Emitter& e)
       : e_(e), b_(e.builder()), p_(*e.schedule().group_attention()), a_(p_.parts) {}
 
-  Index index(ValueId v) const { return {b_, v}; }
+  Expr expr(ValueId v) const { return {b_, v}; }
   void bind_queries(ValueId row_block, ValueId head, BlockId block);
   void find_visible_keys(BlockId block);
   void open_groups(const std::function<void(ValueId row_block, ValueId head, BlockId body)>& run);

@@ -77,7 +77,7 @@ void FlashAttention::write_block(const Node* logit, ValueId first_key, bool has_
                                  BlockId block) {
   if (logit == a_.product && !has_tail) return;
   const Confined confined(e_, block);
-  const Index base = index(first_key) + index(s_.part) * kPair;
+  const Expr base = expr(first_key) + expr(s_.part) * kPair;
   std::vector<Logit> logits;
   Instances instances;
   Offsets keys(e_, base, block, has_tail ? g_.all_keys : kNone, p_.has_loads);
@@ -114,10 +114,9 @@ FlashAttention::RowLogits FlashAttention::update_row_max(BlockId block) {
     for (const uint32_t with : {1U, 2U})
       largest = larger(largest, b_.shuffle(block, largest, with));
     before[r] = b_.read(block, s_.row_max[r]);
-    const ValueId room = b_.like(largest, kRoom / p_.scale);
-    const ValueId is_far = b_.lt(b_.add(before[r], room), largest);
+    const Expr is_far = expr(before[r]) + kRoom / p_.scale < expr(largest);
     now[r] = b_.select(is_far, largest, before[r]);
-    is_any = is_any == kNone ? is_far : b_.bit_or(is_any, is_far);
+    is_any = is_any == kNone ? ValueId{is_far} : b_.bit_or(is_any, is_far);
     // Nothing but -inf so far: distances from -inf would be NaN.
     const ValueId is_empty = b_.eq(now[r], b_.like(now[r], -HUGE_VAL));
     out.shift[r] = b_.select(is_empty, b_.like(now[r], 0), now[r]);
@@ -134,7 +133,8 @@ void FlashAttention::rescale(const std::array<ValueId, 2>& before,
   // Otherwise all of it would be done where nothing changes as well.
   const BlockId floor = b_.set_floor(block);
   const auto shrink = [&](uint32_t reg, ValueId by) {
-    b_.assign(block, reg, b_.mul(b_.read(block, reg), by));
+    const Expr rescaled = expr(b_.read(block, reg)) * expr(by);
+    b_.assign(block, reg, rescaled);
   };
   for (size_t r = 0; r < now.size(); ++r) {
     const ValueId is_empty = b_.eq(now[r], b_.like(now[r], -HUGE_VAL));

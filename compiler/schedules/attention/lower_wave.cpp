@@ -42,25 +42,25 @@ class WaveAttention : GroupAttention {
   int64_t shares() const { return p_.sub_group / kTile; }
   int64_t key_of(size_t tile, uint32_t sum) const;
   std::vector<ValueId> load_words(const Node* load, const Env& env, ValueId exists) const;
-  Env key_env(ValueId first_key, const Index& own, int64_t offset, ValueId* exists, BlockId block);
-  std::pair<Index, Index> line_and_chunk(ValueId number, int64_t lines);
+  Env key_env(ValueId first_key, const Expr& own, int64_t offset, ValueId* exists, BlockId block);
+  std::pair<Expr, Expr> line_and_chunk(ValueId number, int64_t lines);
   void gather_keys(ValueId first_key, std::vector<Words>* out, BlockId block);
   void gather_values(ValueId first_key, std::vector<Words>* out, BlockId block);
   std::vector<Words> gather(ValueId first_key, BlockId block);
-  void keep(const std::vector<Words>& tiles, const Index& start, BlockId block);
+  void keep(const std::vector<Words>& tiles, const Expr& start, BlockId block);
   int64_t query_start() const { return p_.stages * p_.stage_bytes() / 4; }  ///< word
   void keep_queries(BlockId block);
   std::vector<ValueId> query_words(int64_t k_step, BlockId block);
   void run_keys(BlockId block);
-  void attend(ValueId first_key, const Index& start, BlockId block);
-  void multiply_keys(const Index& start, BlockId block);
+  void attend(ValueId first_key, const Expr& start, BlockId block);
+  void multiply_keys(const Expr& start, BlockId block);
   void write_block(const Node* logit, ValueId first_key, bool has_tail, BlockId block);
-  ValueId across(BlockId block, ValueId value, ValueId (*join)(Builder&, ValueId, ValueId));
+  Expr across(BlockId block, Expr value, Expr (*join)(const Expr&, const Expr&));
   void update_row_max(BlockId block);
   void rescale(ValueId before, ValueId now, BlockId block);
   ValueId word_of(ValueId low, ValueId high) const;
   std::vector<ValueId> weights(BlockId block);
-  void add_values(const Index& start, BlockId block);
+  void add_values(const Expr& start, BlockId block);
   void store_results(BlockId block);
 
   const MatrixInfo& info_;
@@ -83,25 +83,25 @@ int64_t WaveAttention::key_of(size_t tile, uint32_t sum) const {
 
 void WaveAttention::bind_group(ValueId row_block, ValueId head, BlockId block) {
   bind_queries(row_block, head, block);
-  const Index item = index(b_.item()), lane = item & (p_.sub_group - 1);
-  const Index own = item & (kTile - 1), share = lane >> log2_of(kTile);
-  g_.own_lines = Index((item >> std::countr_zero(p_.sub_group)) * Plan::kRows);
+  const Expr item = expr(b_.item()), lane = item & (p_.sub_group - 1);
+  const Expr own = item & (kTile - 1), share = lane >> log2_of(kTile);
+  g_.own_lines = Expr((item >> std::countr_zero(p_.sub_group)) * Plan::kRows);
   lane_group_ = own;
   share_ = share;
-  const Index row = index(g_.first_row) + index(g_.own_lines) + own;
+  const Expr row = expr(g_.first_row) + expr(g_.own_lines) + own;
   const Node* extent = a_.row->src[0];
   const bool has_tail = !extent->is_const() || extent->imm % p_.rows() != 0;
   row_ = Offsets(e_, row, block, has_tail ? g_.row_extent : kNone, true).at(0);
   find_visible_keys(block);
   // Lines that the work-item reads as rows of the left operand. Instructions whose sums are in
   // every other row get them in another order: then accumulators of a work-item are adjacent.
-  const Index interleaved = (own & 1) * kChunkItems + (own >> 1);
-  const Index rows = info_.row_step == 2 ? interleaved : own;
-  const Index apart = (own >> 2) * kChunkItems + (own & 3);
-  const Index none = index(b_.index(0)), part = info_.parts == 1 ? none : share;
+  const Expr interleaved = (own & 1) * kChunkItems + (own >> 1);
+  const Expr rows = info_.row_step == 2 ? interleaved : own;
+  const Expr apart = (own >> 2) * kChunkItems + (own & 3);
+  const Expr none = expr(b_.index(0)), part = info_.parts == 1 ? none : share;
   MatrixInfo lines = info_;
   value_lines_.emplace(stage_->fragments(lines, none, rows, part));
-  query_lines_.emplace(stage_->fragments(lines, index(g_.own_lines), own, part));
+  query_lines_.emplace(stage_->fragments(lines, expr(g_.own_lines), own, part));
   if (info_.parts == 4) lines.slot = info_.sums;
   key_lines_.emplace(stage_->fragments(lines, none, info_.parts == 4 ? apart : rows, part));
 }
@@ -122,9 +122,9 @@ std::vector<ValueId> WaveAttention::load_words(const Node* load, const Env& env,
 // --- keys and values ----------------------------------------------------------------------------
 
 /// The loops over heads and keys, at key first_key + own + offset.
-Env WaveAttention::key_env(ValueId first_key, const Index& own, int64_t offset, ValueId* exists,
+Env WaveAttention::key_env(ValueId first_key, const Expr& own, int64_t offset, ValueId* exists,
                            BlockId block) {
-  const Index key = index(first_key) + own + offset;
+  const Expr key = expr(first_key) + own + offset;
   const Node* extent = a_.key->src[0];
   const bool has_tail = !extent->is_const() || extent->imm % p_.key_block != 0;
   *exists = has_tail ? b_.lt(key, g_.all_keys) : kNone;
@@ -133,14 +133,14 @@ Env WaveAttention::key_env(ValueId first_key, const Index& own, int64_t offset, 
 
 /// What the `number`-th chunk of `lines` keys or queries is: of whole panels, four work-items have
 /// a line of one, the next four the next line.
-std::pair<Index, Index> WaveAttention::line_and_chunk(ValueId number, int64_t lines) {
+std::pair<Expr, Expr> WaveAttention::line_and_chunk(ValueId number, int64_t lines) {
   const int64_t chunks = head_dim() / kChunkItems;
   const bool has_panels = chunks % ChunkStage::kChunks == 0;
-  const Index low(
+  const Expr low(
       b_, e_.next_digit(&number, b_.index(has_panels ? ChunkStage::kChunks : chunks), false));
-  if (!has_panels) return {index(number), low};
-  const Index line(b_, e_.next_digit(&number, b_.index(lines), false));
-  return {line, Index(index(number) * ChunkStage::kChunks + low)};
+  if (!has_panels) return {expr(number), low};
+  const Expr line(b_, e_.next_digit(&number, b_.index(lines), false));
+  return {line, Expr(expr(number) * ChunkStage::kChunks + low)};
 }
 
 /// A line of 32 elements of every key, panel after panel of them. Where there are not enough chunks
@@ -148,15 +148,15 @@ std::pair<Index, Index> WaveAttention::line_and_chunk(ValueId number, int64_t li
 void WaveAttention::gather_keys(ValueId first_key, std::vector<Words>* out, BlockId block) {
   const int64_t chunks = head_dim() / kChunkItems, count = p_.key_block * chunks;
   for (int64_t n = 0; n < count; n += e_.schedule().block) {
-    ValueId number = Index(index(b_.item()) + n);
+    ValueId number = Expr(expr(b_.item()) + n);
     if (n + e_.schedule().block > count) number = e_.min_index(number, b_.index(count - 1));
     const auto [key, chunk] = line_and_chunk(number, p_.key_block);
     ValueId exists = kNone;
     const Env env = key_env(first_key, key, 0, &exists, block);
-    const Index first = chunk * kChunkItems;
-    const Index panel = chunk >> log2_of(ChunkStage::kChunks);
-    const Index at = stage_->address(key, chunk & (ChunkStage::kChunks - 1)) +
-                     panel * (p_.key_block * ChunkStage::kLineWords);
+    const Expr first = chunk * kChunkItems;
+    const Expr panel = chunk >> log2_of(ChunkStage::kChunks);
+    const Expr at = stage_->address(key, chunk & (ChunkStage::kChunks - 1)) +
+                    panel * (p_.key_block * ChunkStage::kLineWords);
     out->push_back({at, load_words(p_.keys, e_.bound_at(env, a_.head_dim, first, block), exists)});
   }
 }
@@ -170,14 +170,14 @@ void WaveAttention::gather_values(ValueId first_key, std::vector<Words>* out, Bl
   const int64_t parts = kChunkItems / steps, count = blocks * (p_.key_block / steps);
   const int64_t low = std::min<int64_t>(blocks & -blocks, 8);
   for (int64_t n = 0; n < count; n += items) {
-    ValueId number = Index(index(b_.item()) + n);
+    ValueId number = Expr(expr(b_.item()) + n);
     if (n + items > count) number = e_.min_index(number, b_.index(count - 1));
-    const Index in_low(b_, e_.next_digit(&number, b_.index(low), false));
-    const Index part(b_, e_.next_digit(&number, b_.index(parts), false));
-    const Index in_high(b_, e_.next_digit(&number, b_.index(blocks / low), false));
-    const Index chunk = index(number);
-    const Index column = (in_high * low + in_low) * ChunkStage::kTransposed;
-    const Index own_key = chunk * kChunkItems + part * steps;
+    const Expr in_low(b_, e_.next_digit(&number, b_.index(low), false));
+    const Expr part(b_, e_.next_digit(&number, b_.index(parts), false));
+    const Expr in_high(b_, e_.next_digit(&number, b_.index(blocks / low), false));
+    const Expr chunk = expr(number);
+    const Expr column = (in_high * low + in_low) * ChunkStage::kTransposed;
+    const Expr own_key = chunk * kChunkItems + part * steps;
     std::vector<std::vector<ValueId>> lines;
     for (int64_t s = 0; s < steps; ++s) {
       ValueId exists = kNone;
@@ -185,8 +185,8 @@ void WaveAttention::gather_values(ValueId first_key, std::vector<Words>* out, Bl
       lines.push_back(load_words(p_.values, e_.bound_at(env, a_.column, column, block), exists));
     }
     for (size_t r = 0; r < ChunkStage::kTransposed; ++r) {
-      const Index at = stage_->address(column + static_cast<int64_t>(r), chunk) +
-                       part * (ChunkStage::kChunkWords / parts) + p_.keys_bytes() / 4;
+      const Expr at = stage_->address(column + static_cast<int64_t>(r), chunk) +
+                      part * (ChunkStage::kChunkWords / parts) + p_.keys_bytes() / 4;
       out->push_back({at, stage_->transposed(lines, r)});
     }
   }
@@ -199,8 +199,8 @@ std::vector<WaveAttention::Words> WaveAttention::gather(ValueId first_key, Block
   return out;
 }
 
-void WaveAttention::keep(const std::vector<Words>& tiles, const Index& start, BlockId block) {
-  for (const Words& w : tiles) stage_->store(block, Index(index(w.at) + start), w.words);
+void WaveAttention::keep(const std::vector<Words>& tiles, const Expr& start, BlockId block) {
+  for (const Words& w : tiles) stage_->store(block, Expr(expr(w.at) + start), w.words);
 }
 
 // --- queries · keys -----------------------------------------------------------------------------
@@ -209,16 +209,16 @@ void WaveAttention::keep(const std::vector<Words>& tiles, const Index& start, Bl
 void WaveAttention::keep_queries(BlockId block) {
   const int64_t chunks = head_dim() / kChunkItems, count = p_.rows() * chunks;
   for (int64_t n = 0; n < count; n += e_.schedule().block) {
-    ValueId number = Index(index(b_.item()) + n);
+    ValueId number = Expr(expr(b_.item()) + n);
     const auto [line, chunk] = line_and_chunk(number, p_.rows());
-    ValueId row = Index(index(g_.first_row) + line);
-    row = e_.min_index(row, Index(index(g_.row_extent) + -1));
+    ValueId row = Expr(expr(g_.first_row) + line);
+    row = e_.min_index(row, Expr(expr(g_.row_extent) + -1));
     const Env env = e_.bound_at(e_.bound_at(g_.env, a_.row, row, block), a_.head_dim,
-                                Index(chunk * kChunkItems), block);
-    const Index panel = chunk >> log2_of(ChunkStage::kChunks);
-    const Index at = stage_->address(line, chunk & (ChunkStage::kChunks - 1)) +
-                     panel * (p_.rows() * ChunkStage::kLineWords);
-    stage_->store(block, Index(at + query_start()), load_words(p_.query, env, kNone));
+                                Expr(chunk * kChunkItems), block);
+    const Expr panel = chunk >> log2_of(ChunkStage::kChunks);
+    const Expr at = stage_->address(line, chunk & (ChunkStage::kChunks - 1)) +
+                    panel * (p_.rows() * ChunkStage::kLineWords);
+    stage_->store(block, Expr(at + query_start()), load_words(p_.query, env, kNone));
   }
 }
 
@@ -226,18 +226,18 @@ void WaveAttention::keep_queries(BlockId block) {
 std::vector<ValueId> WaveAttention::query_words(int64_t k_step, BlockId block) {
   if (!p_.keeps_queries()) {
     const int64_t per_line = ChunkStage::kChunks / info_.parts;
-    const Index panel =
-        index(b_.index(query_start() + k_step / per_line * p_.rows() * ChunkStage::kLineWords));
+    const Expr panel =
+        expr(b_.index(query_start() + k_step / per_line * p_.rows() * ChunkStage::kLineWords));
     return stage_->load(*query_lines_, panel, 1, static_cast<uint32_t>(k_step % per_line), 1,
                         block)[0];
   }
-  const Index part = info_.parts == 1 ? index(b_.index(0)) : index(share_);
-  const Index first = (part + k_step * info_.parts) * kChunkItems;
+  const Expr part = info_.parts == 1 ? expr(b_.index(0)) : expr(share_);
+  const Expr first = (part + k_step * info_.parts) * kChunkItems;
   const Env env = e_.bound_at(e_.bound(g_.env, a_.row, row_.binding), a_.head_dim, first, block);
   return load_words(p_.query, env, kNone);
 }
 
-void WaveAttention::multiply_keys(const Index& start, BlockId block) {
+void WaveAttention::multiply_keys(const Expr& start, BlockId block) {
   const Type type{info_.sum, 1};
   for (const uint32_t first : logits_)
     for (uint32_t i = 0; i < info_.sums; ++i) b_.assign(block, first + i, b_.constant(type, 0));
@@ -252,7 +252,7 @@ void WaveAttention::multiply_keys(const Index& start, BlockId block) {
                              : query_words(w, block);
       query.insert(query.end(), words.begin(), words.end());
     }
-    const Index panel = start + c / per_line * p_.key_block * ChunkStage::kLineWords;
+    const Expr panel = start + c / per_line * p_.key_block * ChunkStage::kLineWords;
     const SlotWords keys = stage_->load(*key_lines_, panel, static_cast<uint32_t>(logits_.size()),
                                         static_cast<uint32_t>(c % per_line), each, block);
     contract_mma(b_, block, info_, logits_, keys, {query});
@@ -265,7 +265,7 @@ void WaveAttention::write_block(const Node* logit, ValueId first_key, bool has_t
   if (logit == a_.product && !has_tail) return;
   const Confined confined(e_, block);
   const int64_t apart = info_.parts == 4 ? kChunkItems : info_.sums;
-  const Index base = index(first_key) + index(share_) * apart;
+  const Expr base = expr(first_key) + expr(share_) * apart;
   std::vector<Logit> logits;
   Instances instances;
   Offsets keys(e_, base, block, has_tail ? g_.all_keys : kNone, p_.has_loads);
@@ -283,14 +283,13 @@ void WaveAttention::write_block(const Node* logit, ValueId first_key, bool has_t
 // --- online softmax -----------------------------------------------------------------------------
 
 /// Either, where one is NaN.
-ValueId larger_of(Builder& b, ValueId x, ValueId y) { return b.select(b.lt(x, y), y, x); }
-ValueId sum_of(Builder& b, ValueId x, ValueId y) { return b.add(x, y); }
+Expr larger_of(const Expr& x, const Expr& y) { return select(x < y, y, x); }
+Expr sum_of(const Expr& x, const Expr& y) { return x + y; }
 
 /// Joined over the lanes that have the same query.
-ValueId WaveAttention::across(BlockId block, ValueId value,
-                              ValueId (*join)(Builder&, ValueId, ValueId)) {
+Expr WaveAttention::across(BlockId block, Expr value, Expr (*join)(const Expr&, const Expr&)) {
   for (uint32_t with = kTile; with < p_.sub_group; with *= 2)
-    value = join(b_, value, b_.shuffle(block, value, with));
+    value = join(value, expr(b_.shuffle(block, value, with)));
   return value;
 }
 
@@ -304,10 +303,10 @@ void WaveAttention::update_row_max(BlockId block) {
     for (uint32_t s = 0; s < info_.sums; ++s) logits.push_back(b_.read(block, first + s));
   for (; logits.size() > 1; logits.resize(logits.size() / 2))
     for (size_t i = 0; i < logits.size() / 2; ++i)
-      logits[i] = larger_of(b_, logits[2 * i], logits[2 * i + 1]);
-  const ValueId largest = across(block, logits[0], larger_of);
-  const ValueId before = b_.read(block, row_max_);
-  const ValueId is_far = b_.lt(b_.add(before, b_.like(largest, kWaveRoom / p_.scale)), largest);
+      logits[i] = larger_of(expr(logits[2 * i]), expr(logits[2 * i + 1]));
+  const Expr largest = across(block, expr(logits[0]), larger_of);
+  const Expr before = expr(b_.read(block, row_max_));
+  const Expr is_far = before + kWaveRoom / p_.scale < largest;
   const ValueId now = b_.select(is_far, largest, before);
   // Nothing but -inf so far: distances from -inf would be NaN.
   const ValueId is_empty = b_.eq(now, b_.like(now, -HUGE_VAL));
@@ -321,8 +320,12 @@ void WaveAttention::update_row_max(BlockId block) {
 void WaveAttention::rescale(ValueId before, ValueId now, BlockId block) {
   // Otherwise all of it would be done where nothing changes as well.
   const BlockId floor = b_.set_floor(block);
-  const ValueId by = b_.exp2_of_distance(b_.sub(before, now), p_.scale);
-  const auto shrink = [&](uint32_t reg) { b_.assign(block, reg, b_.mul(b_.read(block, reg), by)); };
+  const Expr distance = expr(before) - expr(now);
+  const Expr by = expr(b_.exp2_of_distance(distance, p_.scale));
+  const auto shrink = [&](uint32_t reg) {
+    const Expr rescaled = expr(b_.read(block, reg)) * by;
+    b_.assign(block, reg, rescaled);
+  };
   for (const uint32_t first : results_)
     for (uint32_t s = 0; s < p_.value_info.sums; ++s) shrink(first + s);
   shrink(row_sum_);
@@ -332,12 +335,11 @@ void WaveAttention::rescale(ValueId before, ValueId now, BlockId block) {
 
 /// Two elements, rounded to the type of the values.
 ValueId WaveAttention::word_of(ValueId low, ValueId high) const {
-  const auto half = [&](ValueId v) {
-    const ValueId bits = b_.bitcast(b_.cast(v, p_.value_info.in), DType::kU16);
-    return b_.convert(bits, DType::kU32);
+  const auto half = [&](ValueId v) -> Expr {
+    return convert(bitcast(cast(expr(v), p_.value_info.in), DType::kU16), DType::kU32);
   };
-  const ValueId first = half(low), second = half(high);
-  return b_.bit_or(first, b_.shl(second, 16));
+  const Expr first = half(low), second = half(high);
+  return Expr(first | (second << 16));
 }
 
 /// Weights of this work-item's query as the right operand of the second product.
@@ -349,7 +351,8 @@ std::vector<ValueId> WaveAttention::weights(BlockId block) {
     std::vector<ValueId> own;
     for (uint32_t s = 0; s < info_.sums; s += 2) {
       const auto numerator = [&](uint32_t reg) {
-        return b_.exp2_of_distance(b_.sub(b_.read(block, reg), shift_), p_.scale);
+        const Expr distance = expr(b_.read(block, reg)) - expr(shift_);
+        return b_.exp2_of_distance(distance, p_.scale);
       };
       const ValueId low = numerator(first + s), high = numerator(first + s + 1),
                     both = b_.add(low, high);
@@ -369,16 +372,17 @@ std::vector<ValueId> WaveAttention::weights(BlockId block) {
     }
     out.insert(out.end(), second.begin(), second.end());
   }
-  b_.assign(block, row_sum_, b_.add(b_.read(block, row_sum_), row_sum));
+  const Expr sum = expr(b_.read(block, row_sum_)) + expr(row_sum);
+  b_.assign(block, row_sum_, sum);
   return out;
 }
 
 /// Adds the values of these keys.
-void WaveAttention::add_values(const Index& start, BlockId block) {
+void WaveAttention::add_values(const Expr& start, BlockId block) {
   update_row_max(block);
   const SlotWords right = {weights(block)};
   const auto k_steps = static_cast<uint32_t>(ChunkStage::kChunks) / info_.parts;
-  const Index first = start + p_.keys_bytes() / 4;
+  const Expr first = start + p_.keys_bytes() / 4;
   for (size_t tile = 0; tile < results_.size(); ++tile) {
     const SlotWords values =
         stage_->load_from(*value_lines_, first, static_cast<uint32_t>(tile), 1, 0, k_steps, block);
@@ -388,7 +392,7 @@ void WaveAttention::add_values(const Index& start, BlockId block) {
 
 // --- the kernel ---------------------------------------------------------------------------------
 
-void WaveAttention::attend(ValueId first_key, const Index& start, BlockId block) {
+void WaveAttention::attend(ValueId first_key, const Expr& start, BlockId block) {
   multiply_keys(start, block);
   finish_logits(first_key, block, [&](const Node* logit, bool has_tail, BlockId inside) {
     write_block(logit, first_key, has_tail, inside);
@@ -403,23 +407,23 @@ void WaveAttention::run_keys(BlockId block) {
     b_.barrier(loop.body);  // nobody reads the block before any more
     std::vector<Words> tiles;
     gather_keys(loop.index, &tiles, loop.body);
-    keep(tiles, index(b_.index(0)), loop.body);
+    keep(tiles, expr(b_.index(0)), loop.body);
     tiles.clear();
     gather_values(loop.index, &tiles, loop.body);
-    keep(tiles, index(b_.index(0)), loop.body);
+    keep(tiles, expr(b_.index(0)), loop.body);
     b_.barrier(loop.body);
-    attend(loop.index, index(b_.index(0)), loop.body);
+    attend(loop.index, expr(b_.index(0)), loop.body);
     b_.close_loop(loop, b_.index(0), g_.visible_keys, p_.key_block);
     return;
   }
-  keep(gather(b_.index(0), block), index(b_.index(0)), block);
+  keep(gather(b_.index(0), block), expr(b_.index(0)), block);
   b_.barrier(block);
   const Builder::Loop loop = b_.open_loop(block);
-  const Index key = index(loop.index);
-  const Index start = ((key >> log2_of(p_.key_block)) & 1) * words;
-  const Index other = words - start;
+  const Expr key = expr(loop.index);
+  const Expr start = ((key >> log2_of(p_.key_block)) & 1) * words;
+  const Expr other = words - start;
   // Behind the last block the first one is read again, which is there in any case.
-  const Index next = key + p_.key_block;
+  const Expr next = key + p_.key_block;
   const ValueId has_next = b_.lt(next, g_.visible_keys);
   const std::vector<Words> tiles = gather(b_.select(has_next, next, b_.index(0)), loop.body);
   b_.pipe(loop.body, PipeOp::kOrder);
@@ -432,14 +436,14 @@ void WaveAttention::run_keys(BlockId block) {
 
 void WaveAttention::store_results(BlockId block) {
   settle_sums(b_, block, p_.value_info, results_);
-  const ValueId row_sum = across(block, b_.read(block, row_sum_), sum_of);
+  const ValueId row_sum = across(block, expr(b_.read(block, row_sum_)), sum_of);
   const BlockId inside = row_.exists == kNone ? block : b_.open_block(block);
   {
     const Confined confined(e_, inside);
     Epilogue out(e_, a_.pv);
     const Env row = e_.bound(g_.env, a_.row, row_.binding);
     e_.set_known(a_.row_sum, row, row_sum);
-    Offsets columns(e_, Index(index(share_) * p_.value_info.sums), inside);
+    Offsets columns(e_, Expr(expr(share_) * p_.value_info.sums), inside);
     for (size_t tile = 0; tile < results_.size(); ++tile)
       for (uint32_t s = 0; s < p_.value_info.sums; ++s) {
         const uint32_t column = columns.at(static_cast<int64_t>(tile) * kTile + int64_t{s}).binding;

@@ -37,7 +37,7 @@ void PackedGemm::run() {
   const auto first_of = [&](const Node* range, int64_t step, bool is_last) {
     ValueId count = kNone;
     if (!is_last) {
-      const Index extent(b_, e_.emit(range->src[0], block_.env)), up = extent + (step - 1);
+      const Expr extent(b_, e_.emit(range->src[0], block_.env)), up = extent + (step - 1);
       count = e_.divide_index(Op::kDiv, up, b_.index(step), false);
     }
     return b_.mul(next_grid_digit(e_, &rest, count, is_last), b_.index(step));
@@ -46,8 +46,8 @@ void PackedGemm::run() {
   if (!p_.is_skinny) block_.row = first_of(p_.row, p_.row_block, p_.batch.empty());
   block_.env = bind_grid_batch(e_, rest, p_.batch, std::move(block_.env), grid.body);
   const auto left_of = [&](const Node* range, ValueId first, int64_t most) {
-    const Index extent(b_, e_.emit(range->src[0], block_.env));
-    return ValueId{Index(min(extent - Index(b_, first), most))};
+    const Expr extent(b_, e_.emit(range->src[0], block_.env));
+    return ValueId{Expr(min(extent - Expr(b_, first), most))};
   };
   block_.columns = left_of(p_.column, block_.column, p_.column_block);
   if (p_.is_skinny) {
@@ -103,7 +103,7 @@ void PackedGemm::split_tail(ValueId column, BlockId parent, const SplitBody& bod
 }
 
 void PackedGemm::split_where(ValueId is_inside, BlockId parent, const SplitBody& body) {
-  const std::array conditions{is_inside, e_.negated(is_inside)};
+  const std::array conditions{is_inside, b_.negated(is_inside)};
   for (const bool has_tail : {false, true})
     e_.branch(conditions[has_tail], parent, [&](BlockId inside) { body(inside, has_tail); });
 }
@@ -115,8 +115,8 @@ ValueId PackedGemm::has_all_columns(ValueId column) {
 
 /// The loops around columns in a loop over the rows of a tile.
 Env PackedGemm::row_of_tile(ValueId row, const Builder::Loop& rows) {
-  const Index block(b_, block_.row), tile(b_, row);
-  const Index at = (block + tile) + Index(b_, rows.index);
+  const Expr block(b_, block_.row), tile(b_, row);
+  const Expr at = (block + tile) + Expr(b_, rows.index);
   return e_.bound_at(block_.env, p_.row, at, rows.body);
 }
 
@@ -144,8 +144,8 @@ void PackedGemm::multiply_blocks(size_t index, BlockId parent) {
   tile.is_first = b_.eq(rows.index, b_.index(0));
   const ValueId left_over = b_.sub(block_.rows, rows.index);
   const ValueId height = e_.min_index(left_over, b_.index(p_.rows));
-  const Index row(b_, rows.index);
-  tile.row = p_.reads_a_in_place ? ValueId{Index((row + Index(b_, height)) - p_.rows)} : rows.index;
+  const Expr row(b_, rows.index);
+  tile.row = p_.reads_a_in_place ? ValueId{Expr((row + Expr(b_, height)) - p_.rows)} : rows.index;
   if (!p_.reads_a_in_place) pack_a(c, k.loop.index, rows.index, height, tile.length, rows.body);
 
   const Builder::Loop columns = b_.open_loop(rows.body);
@@ -153,7 +153,7 @@ void PackedGemm::multiply_blocks(size_t index, BlockId parent) {
   const auto sums_at = [&](size_t i) {
     const bool is_tile = product.is_single && i + 1 == p_.products.size();
     if (is_tile) return b_.index(0);
-    return ValueId{Index(row * p_.column_block + Index(b_, columns.index) * p_.rows)};
+    return ValueId{Expr(row * p_.column_block + Expr(b_, columns.index) * p_.rows)};
   };
   tile.sums = sums_at(index);
   tile.height = height;
@@ -170,7 +170,7 @@ void PackedGemm::multiply_blocks(size_t index, BlockId parent) {
         if (is_last) body(columns.body);
         return;
       }
-      e_.branch(is_last ? e_.negated(has_more) : has_more, columns.body, body);
+      e_.branch(is_last ? b_.negated(has_more) : has_more, columns.body, body);
     };
     if_last(true, [&](BlockId at) { prefetch_results(tile, at); });
     multiply_tile(c, tile, columns.body);
@@ -189,7 +189,7 @@ void PackedGemm::multiply_tile(const Contraction& c, const Tile& tile, BlockId p
     ValueId packs = tile.is_first;
     if (!has_whole_tiles()) packs = b_.bit_and(packs, has_all_columns(tile.column));
     e_.branch(packs, parent, [&](BlockId at) { add_steps(c, tile, true, at); });
-    e_.branch(e_.negated(packs), parent, [&](BlockId at) { add_steps(c, tile, false, at); });
+    e_.branch(b_.negated(packs), parent, [&](BlockId at) { add_steps(c, tile, false, at); });
   } else {
     add_steps(c, tile, false, parent);
   }
@@ -207,7 +207,7 @@ void PackedGemm::add_steps(const Contraction& c, const Tile& tile, bool packs_b,
     if (tile.ahead != kNone && unroll > 1) prefetch_panel(product, tile, loop, unroll);
     b_.close_loop(loop, begin, end, unroll);
   };
-  const Index all(b_, steps), whole = all - (all & (kUnroll - 1));
+  const Expr all(b_, steps), whole = all - (all & (kUnroll - 1));
   run(b_.index(0), whole, kUnroll);
   const Node* extent = product.right_k[0]->src[0];
   const int64_t even = kUnroll * product.pack();
@@ -232,10 +232,10 @@ std::vector<ValueId> PackedGemm::b_vectors(const Contraction& c, const Tile& til
                                            bool packs_b, BlockId body) {
   const PanelProduct& product = c.product;
   std::vector<ValueId> right;
-  const Index own(b_, step), first(b_, tile.first);
-  const Index at = Index(b_, tile.column) * product.steps_block() + own * p_.tile_columns();
+  const Expr own(b_, step), first(b_, tile.first);
+  const Expr at = Expr(b_, tile.column) * product.steps_block() + own * p_.tile_columns();
   if (product.reads_b_in_place || packs_b) {
-    const Index k = first + own * product.pack();
+    const Expr k = first + own * product.pack();
     const uint32_t binding = e_.make_bindings(k, body, 0, 1, 0);
     const Env env = e_.bound(block_.env, product.right_k[0], binding);
     const ValueId base = b_.add(block_.column, tile.column);
@@ -252,7 +252,7 @@ std::vector<ValueId> PackedGemm::b_vectors(const Contraction& c, const Tile& til
     return right;
   }
   for (uint32_t v = 0; v < p_.vectors; ++v)
-    right.push_back(b_.local_load(body, c.right, Index(at + v * p_.lanes), p_.lanes));
+    right.push_back(b_.local_load(body, c.right, Expr(at + v * p_.lanes), p_.lanes));
   return right;
 }
 
@@ -260,10 +260,10 @@ std::vector<ValueId> PackedGemm::b_vectors(const Contraction& c, const Tile& til
 std::vector<ValueId> PackedGemm::a_elements(const Contraction& c, const Tile& tile, ValueId step,
                                             BlockId body) {
   const PanelProduct& product = c.product;
-  const Index own(b_, step), k = own * product.pack();
+  const Expr own(b_, step), k = own * product.pack();
   std::vector<ValueId> left;
   if (p_.reads_a_in_place) {
-    const Index start = Index(b_, tile.first) * product.inner + k;
+    const Expr start = Expr(b_, tile.first) * product.inner + k;
     const uint32_t binding = e_.make_bindings(start, body, 0, 1, 0);
     const Env env = e_.bound(block_.env, product.left_k, binding);
     const ValueId base = b_.add(block_.row, tile.row);
@@ -273,7 +273,7 @@ std::vector<ValueId> PackedGemm::a_elements(const Contraction& c, const Tile& ti
                                  : e_.emit(product.left, e));
     return left;
   }
-  const Index line = p_.is_transposed ? Index(own * c.row_step + Index(b_, tile.row)) : k;
+  const Expr line = p_.is_transposed ? Expr(own * c.row_step + Expr(b_, tile.row)) : k;
   for (uint32_t i = 0; i < p_.rows; ++i) {
     const ValueId from = b_.add(line, b_.index(p_.is_transposed ? i : i * c.row_step));
     left.push_back(product.dot ? b_.local_words(body, c.left, from)
@@ -291,10 +291,10 @@ void PackedGemm::start_tile(const Contraction& c, const Tile& tile, BlockId bloc
   if (!product.is_single) {
     const BlockId later = b_.open_block(block);
     for (uint32_t i = 0; i < c.registers.size(); ++i) {
-      const Index at = Index(b_, tile.sums) + i * p_.lanes;
+      const Expr at = Expr(b_, tile.sums) + i * p_.lanes;
       b_.assign(later, c.registers[i], b_.local_load(later, c.sums, at, p_.lanes));
       // Those of the next tile are on their way meanwhile.
-      const Index next = at + p_.rows * p_.tile_columns();
+      const Expr next = at + p_.rows * p_.tile_columns();
       if (!p_.is_transposed) b_.prefetch_local(later, c.sums, next);
     }
     b_.close_if(later, b_.lt(b_.index(0), tile.first));
@@ -305,7 +305,8 @@ void PackedGemm::start_tile(const Contraction& c, const Tile& tile, BlockId bloc
     const ValueId correction = b_.local_load(block, c.corrections, at, p_.lanes);
     for (uint32_t i = 0; i < p_.rows; ++i) {
       const uint32_t reg = c.registers[i * p_.vectors + v];
-      b_.assign(block, reg, b_.sub(b_.read(block, reg), correction));
+      const Expr corrected = Expr(b_, b_.read(block, reg)) - Expr(b_, correction);
+      b_.assign(block, reg, corrected);
     }
   }
 }

@@ -80,7 +80,7 @@ void PackedGemm::epilogue(const std::vector<ValueId>& sums, const Tile& tile, Bl
   }
   if (is_whole == kNone) return store_accumulators(sums, tile, parent);
   e_.branch(is_whole, parent, [&](BlockId at) { store_accumulators(sums, tile, at); });
-  e_.branch(e_.negated(is_whole), parent, through_scratch);
+  e_.branch(b_.negated(is_whole), parent, through_scratch);
 }
 
 void PackedGemm::store_accumulators(const std::vector<ValueId>& sums, const Tile& tile,
@@ -129,9 +129,9 @@ void PackedGemm::store_line(const Instances& all, uint32_t Contraction::* array,
                             BlockId block) {
   for (size_t i = 0; i < p_.products.size(); ++i) {
     const PanelProduct& product = p_.products[i];
-    const Index first(b_, from(i));
+    const Expr first(b_, from(i));
     for (uint32_t v = 0; v < all.size(); ++v) {
-      const Index at = first + v * p_.lanes;
+      const Expr at = first + v * p_.lanes;
       e_.set_known(has_tail ? product.edge_reduce : product.reduce, all[v],
                    b_.local_load(block, stores_[i].*array, at, p_.lanes));
     }

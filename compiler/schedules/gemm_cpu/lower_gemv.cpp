@@ -43,7 +43,7 @@ void PackedGemm::add_k_steps(const Contraction& c, ValueId begin, ValueId end, u
           e_.splat(e_.emit(product.left, p_.row ? e_.bound(env, p_.row, row) : env), p_.lanes));
   }
   const Builder::Loop columns = b_.open_loop(k.body);
-  const Index sums = Index(b_, columns.index) * p_.rows;
+  const Expr sums = Expr(b_, columns.index) * p_.rows;
   split_tail(columns.index, columns.body, [&](BlockId inside, bool has_tail) {
     const ValueId base = b_.add(block_.column, columns.index);
     const Node* range = has_tail ? p_.edge_column : p_.column;
@@ -53,11 +53,12 @@ void PackedGemm::add_k_steps(const Contraction& c, ValueId begin, ValueId end, u
     if (unroll > 1) prefetch_rows_ahead(value, all, product.left_k, unroll, inside);
     for (uint32_t r = 0; r < p_.rows; ++r)
       for (uint32_t v = 0; v < p_.vectors; ++v) {
-        const Index at = sums + (r * p_.tile_columns() + v * p_.lanes);
+        const Expr at = sums + (r * p_.tile_columns() + v * p_.lanes);
         ValueId sum = b_.local_load(inside, c.sums, at, p_.lanes);
-        for (uint32_t d = 0; d < unroll; ++d)
-          sum =
-              b_.mad(left[r][d], e_.splat(e_.emit(value, all[d * p_.vectors + v]), p_.lanes), sum);
+        for (uint32_t d = 0; d < unroll; ++d) {
+          const ValueId right = e_.splat(e_.emit(value, all[d * p_.vectors + v]), p_.lanes);
+          sum = b_.mad(left[r][d], right, sum);
+        }
         b_.local_store(inside, c.sums, at, sum);
       }
   });

@@ -48,8 +48,8 @@ void PackedGemm::fill_words(const Contraction& c, ValueId line, ValueId length, 
 /// An element shifted to its bits of a word.
 ValueId PackedGemm::shift_in_word(ValueId v, ValueId amount) {
   const DType bits = item_size(b_.type(v).dtype) == 1 ? DType::kU8 : DType::kU16;
-  const ValueId wide = b_.convert(b_.bitcast(v, bits), DType::kU32);
-  return b_.raw(Op::kShl, DType::kU32, {wide, e_.splat(amount, b_.type(wide).lanes)});
+  const Expr wide = convert(bitcast(Expr(b_, v), bits), DType::kU32);
+  return Expr(wide << Expr(b_, e_.splat(amount, b_.type(wide).lanes)));
 }
 
 /// Of columns in lanes, or of one column.
@@ -61,11 +61,11 @@ void PackedGemm::pack_words(const Packing& state, const Instances& columns, Bloc
     begin = transpose_words(state, columns, parent);
   const ValueId whole = e_.divide_index(Op::kDiv, s.count, b_.index(pack), false);
   const Builder::Loop loop = b_.open_loop(parent);
-  const Index first(b_, s.first), step(b_, loop.index);
-  const Index base = first + step * pack;
+  const Expr first(b_, s.first), step(b_, loop.index);
+  const Expr base = first + step * pack;
   const Instances all =
       e_.bind_axis(columns, s.k, base, loop.body, 1, static_cast<uint32_t>(pack), 1);
-  const Index at = Index(b_, s.at) + step * p_.tile_columns();
+  const Expr at = Expr(b_, s.at) + step * p_.tile_columns();
   std::vector<ValueId> words(columns.size(), kNone);
   for (size_t i = 0; i < all.size(); ++i) {
     const auto bits = static_cast<int64_t>(i) % pack * (32 / pack);
@@ -92,15 +92,16 @@ void PackedGemm::pack_last_word(const Packing& state, const Instances& columns, 
   const Builder::Loop loop = b_.open_loop(block);
   const ValueId base = b_.add(s.first, loop.index);
   const Instances all = e_.bind_axis(columns, s.k, base, loop.body, 1, 1, 1);
-  const Index shift = (Index(b_, loop.index) - Index(b_, first)) * (32 / pack);
+  const Expr shift = (Expr(b_, loop.index) - Expr(b_, first)) * (32 / pack);
   const ValueId amount = b_.convert(shift, DType::kU32);
   for (size_t v = 0; v < all.size(); ++v) {
     const ValueId number = e_.splat(e_.emit(s.value, all[v]), s.lanes);
     const ValueId shifted = shift_in_word(number, amount);
-    b_.assign(loop.body, words[v], b_.bit_or(b_.read(loop.body, words[v]), shifted));
+    const Expr word = Expr(b_, b_.read(loop.body, words[v])) | Expr(b_, shifted);
+    b_.assign(loop.body, words[v], word);
   }
   b_.close_loop(loop, first, s.count, 1);
-  const Index at = Index(b_, s.at) + Index(b_, step) * p_.tile_columns();
+  const Expr at = Expr(b_, s.at) + Expr(b_, step) * p_.tile_columns();
   spill_vectors(b_, block, s.array, at, words);
   b_.close_if(block, b_.lt(first, s.count));
 }
@@ -118,10 +119,10 @@ ValueId PackedGemm::transpose_words(const Packing& state, const Instances& colum
   const int64_t step = *e_.strides(number, lanes).stride(load->src[0]);
   const ValueId squares = e_.divide_index(Op::kDiv, s.count, b_.index(square_k), false);
   const Builder::Loop loop = b_.open_loop(parent);
-  const Index first(b_, s.first), square(b_, loop.index);
-  const Index base = first + square * square_k;
+  const Expr first(b_, s.first), square(b_, loop.index);
+  const Expr base = first + square * square_k;
   const Instances all = e_.bind_axis(columns, s.k, base, loop.body, 1, 1, 1);
-  const Index line = square * (p_.tile_columns() * lanes);
+  const Expr line = square * (p_.tile_columns() * lanes);
   for (uint32_t v = 0; v < all.size(); ++v) {
     Env corner = all[v];
     corner[number] = e_.binding(corner[number]).first_lane;
@@ -132,7 +133,7 @@ ValueId PackedGemm::transpose_words(const Packing& state, const Instances& colum
           b_.words(static_cast<int>(load->imm), lanes, b_.add(from, b_.index(step * l)), false));
     e_.transpose(&rows);
     for (uint32_t l = 0; l < lanes; ++l) {
-      const Index at = (Index(b_, s.at) + line) + (l * p_.tile_columns() + v * lanes);
+      const Expr at = (Expr(b_, s.at) + line) + (l * p_.tile_columns() + v * lanes);
       b_.local_store(loop.body, s.array, at, rows[l]);
     }
   }
@@ -148,9 +149,9 @@ void PackedGemm::add_corrections(const Contraction& c, ValueId column, ValueId t
   const ValueId panel = b_.mul(column, b_.index(product.steps_block()));
   const std::vector<uint32_t> sums = clear_registers(b_, parent, type, p_.vectors);
   const Builder::Loop loop = b_.open_loop(parent);
-  const Index line = Index(b_, panel) + Index(b_, loop.index) * p_.tile_columns();
+  const Expr line = Expr(b_, panel) + Expr(b_, loop.index) * p_.tile_columns();
   for (uint32_t v = 0; v < p_.vectors; ++v) {
-    const Index at = line + v * p_.lanes;
+    const Expr at = line + v * p_.lanes;
     const ValueId words = b_.local_load(loop.body, c.right, at, p_.lanes);
     const ValueId sum = b_.read(loop.body, sums[v]);
     b_.assign(loop.body, sums[v], dot(*product.dot, sum, b_.like_int(words, kUpperBits), words));

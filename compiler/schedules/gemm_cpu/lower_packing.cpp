@@ -46,8 +46,8 @@ void PackedGemm::pack_b(const Contraction& c, ValueId first, ValueId trip_count,
       columns = e_.bind_axis(columns, column, base, inside, p_.lanes, p_.vectors, p_.lanes);
     } else {
       state.stage.lanes = 1;
-      const Index end(b_, block_.columns), start(b_, tiles.index);
-      state.width = Index(min(end - start, p_.tile_columns()));
+      const Expr end(b_, block_.columns), start(b_, tiles.index);
+      state.width = Expr(min(end - start, p_.tile_columns()));
       state.column = base;
     }
     for_inner_k(product.right_k, columns, inside,
@@ -65,8 +65,8 @@ void PackedGemm::pack_b(const Contraction& c, ValueId first, ValueId trip_count,
     add_corrections(c, tiles.index, trip_count, tiles.body);
   ValueId begin = b_.index(0);
   if (product.packs_b_on_the_fly) {  // no more than the tile that is cut
-    const ValueId step = b_.index(p_.tile_columns());
-    begin = b_.mul(e_.divide_index(Op::kDiv, block_.columns, step, false), step);
+    const Expr step(b_, b_.index(p_.tile_columns()));
+    begin = Expr(Expr(b_, e_.divide_index(Op::kDiv, block_.columns, step, false)) * step);
   }
   b_.close_loop(tiles, begin, block_.columns, p_.tile_columns());
 }
@@ -84,7 +84,7 @@ void PackedGemm::for_inner_k(std::span<const Node* const> loops, const Instances
   const uint32_t binding = e_.make_bindings(loop.index, loop.body, 0, 1, 0);
   Instances inside;
   for (const Env& env : all) inside.push_back(e_.bound(env, loops[1], binding));
-  const Index outer(b_, inner), at = outer * extent + Index(b_, loop.index);
+  const Expr outer(b_, inner), at = outer * extent + Expr(b_, loop.index);
   for_inner_k(loops.subspan(1), inside, loop.body, body, at);
   b_.close_loop(loop, b_.index(0), b_.index(extent), 1);
 }
@@ -141,13 +141,13 @@ void PackedGemm::prefetch_left(const PanelProduct& product, const Tile& tile, Va
   const int64_t tiles = p_.column_block / p_.tile_columns();
   const int64_t each = (p_.rows + tiles - 1) / tiles;
   const ValueId number = e_.divide_index(Op::kDiv, tile.column, b_.index(p_.tile_columns()), false);
-  const Index row = min(Index(b_, number) * each, p_.rows - each) + p_.rows;
-  const Index block_row(b_, block_.row), tile_row(b_, tile.row);
-  const Index first_row = (block_row + tile_row) + row;
+  const Expr row = min(Expr(b_, number) * each, p_.rows - each) + p_.rows;
+  const Expr block_row(b_, block_.row), tile_row(b_, tile.row);
+  const Expr first_row = (block_row + tile_row) + row;
   const Instances rows =
       e_.bind_axis({block_.env}, p_.row, first_row, body, 1, static_cast<uint32_t>(each), 1);
-  const Index first(b_, tile.first), own(b_, step);
-  const Index k = first * product.inner + own * product.pack();
+  const Expr first(b_, tile.first), own(b_, step);
+  const Expr k = first * product.inner + own * product.pack();
   const uint32_t binding = e_.make_bindings(k, body, 0, 1, 0);
   for (const Node* n : ir::topological({&product.left, 1})) {
     if (n->op != Op::kLoad || e_.strides(e_.number_of(product.left_k), 0).stride(n->src[0]) != 1)

@@ -96,8 +96,8 @@ void PackedGemm::multiply_transposed(const Contraction& c, BlockId parent) {
   const Builder::Loop columns = b_.open_loop(k.loop.body), rows = b_.open_loop(columns.body);
   tile.row = rows.index;
   tile.column = columns.index;
-  const Index row(b_, rows.index), line = row * p_.column_block;
-  tile.sums = product.is_single ? b_.index(0) : Index(line + Index(b_, columns.index) * p_.rows);
+  const Expr row(b_, rows.index), line = row * p_.column_block;
+  tile.sums = product.is_single ? b_.index(0) : Expr(line + Expr(b_, columns.index) * p_.rows);
   if (product.reads_b_in_place) find_next_panel(product, rows.index, k.length, &tile);
   multiply_tile(c, tile, rows.body);
   spill_vectors(b_, rows.body, c.sums, tile.sums, c.registers);
@@ -108,8 +108,8 @@ void PackedGemm::multiply_transposed(const Contraction& c, BlockId parent) {
     const BlockId floor = b_.set_floor(last);
     transpose_tile(c, tile, last);
     b_.set_floor(floor);
-    const ValueId next = b_.add(k.loop.index, b_.index(product.block));
-    b_.close_if(last, b_.raw(Op::kNot, DType::kBool, {b_.lt(next, k.extent)}));
+    const Expr is_last = !(Expr(b_, k.loop.index) + product.block < Expr(b_, k.extent));
+    b_.close_if(last, is_last);
   }
   b_.close_loop(rows, b_.index(0), block_.rows, p_.rows);
   b_.close_loop(columns, b_.index(0), block_.columns, p_.tile_columns());
@@ -120,11 +120,12 @@ void PackedGemm::multiply_transposed(const Contraction& c, BlockId parent) {
 /// the next block of K. The tiles of all rows share the asking, line by line in turn.
 void PackedGemm::find_next_panel(const PanelProduct& product, ValueId rows, ValueId trip_count,
                                  Tile* tile) {
-  const ValueId next = b_.add(tile->column, b_.index(p_.tile_columns()));
-  const ValueId is_last = b_.raw(Op::kNot, DType::kBool, {b_.lt(next, block_.columns)});
-  const ValueId zero = b_.index(0), next_k = b_.add(tile->first, trip_count);
-  const ValueId column = b_.add(block_.column, b_.select(is_last, zero, next));
-  const ValueId k = b_.select(is_last, next_k, tile->first);
+  const Expr next = Expr(b_, tile->column) + p_.tile_columns();
+  const Expr is_last = !(next < Expr(b_, block_.columns));
+  const Expr first_k(b_, tile->first), zero(b_, b_.index(0));
+  const Expr next_k = first_k + Expr(b_, trip_count);
+  const Expr column = Expr(b_, block_.column) + select(is_last, zero, next);
+  const Expr k = select(is_last, next_k, first_k);
   Env env = e_.bound(block_.env, p_.column, e_.make_bindings(column, b_.block_of(column), 0, 1, 0));
   env = e_.bound(env, product.right_k[0], e_.make_bindings(k, b_.block_of(k), 0, 1, 0));
   const ValueId first = e_.emit(product.right->src[0], env);
@@ -135,7 +136,7 @@ void PackedGemm::find_next_panel(const PanelProduct& product, ValueId rows, Valu
   tile->parts = std::max<int64_t>(std::min(tiles, lines / tile->lines), 1);
   const ValueId number = e_.divide_index(Op::kDiv, rows, b_.index(p_.rows), false);
   const ValueId part = e_.divide_index(Op::kMod, number, b_.index(tile->parts), false);
-  tile->ahead = Index(Index(b_, first) + Index(b_, part) * (tile->lines * line));
+  tile->ahead = Expr(Expr(b_, first) + Expr(b_, part) * (tile->lines * line));
 }
 
 /// The share of an iteration of `steps` steps, into L2: the first one is full of what
@@ -144,15 +145,15 @@ void PackedGemm::prefetch_panel(const PanelProduct& product, const Tile& tile,
                                 const Builder::Loop& loop, int64_t steps) {
   const int64_t line = b_.target().cache_line_bytes / item_size(product.right->dtype);
   const int64_t apart = tile.parts * tile.lines * line / steps;
-  const Index ahead(b_, tile.ahead), at = ahead + Index(b_, loop.index) * apart;
+  const Expr ahead(b_, tile.ahead), at = ahead + Expr(b_, loop.index) * apart;
   for (int64_t i = 0; i < tile.lines; ++i)
-    b_.prefetch(loop.body, static_cast<int>(product.right->imm), Index(at + i * line), true);
+    b_.prefetch(loop.body, static_cast<int>(product.right->imm), Expr(at + i * line), true);
 }
 
 /// The sums of a tile, row by row, to where those of its columns are. What lies beyond its rows is
 /// overwritten by the next tile.
 void PackedGemm::transpose_tile(const Contraction& c, const Tile& tile, BlockId parent) {
-  const Index tile_row(b_, tile.row), tile_column(b_, tile.column);
+  const Expr tile_row(b_, tile.row), tile_column(b_, tile.column);
   const auto load = [&](uint32_t row, uint32_t vector) {
     const int64_t at = int64_t{row} * p_.tile_columns() + int64_t{vector} * p_.lanes;
     return b_.local_load(parent, c.sums, b_.add(tile.sums, b_.index(at)), p_.lanes);
@@ -164,8 +165,8 @@ void PackedGemm::transpose_tile(const Contraction& c, const Tile& tile, BlockId 
         lines.push_back(first + l < p_.rows ? load(first + l, v) : lines.back());
       e_.transpose(&lines);
       for (uint32_t l = 0; l < p_.lanes; ++l) {
-        const Index column = tile_column + (int64_t{v} * p_.lanes + l), row = tile_row + first;
-        b_.local_store(parent, c.transposed, Index(column * c.row_step + row), lines[l]);
+        const Expr column = tile_column + (int64_t{v} * p_.lanes + l), row = tile_row + first;
+        b_.local_store(parent, c.transposed, Expr(column * c.row_step + row), lines[l]);
       }
     }
 }
@@ -180,7 +181,7 @@ void PackedGemm::store_transposed(BlockId parent) {
              const uint32_t vectors = by > 1 ? kVectors : 1;
              const Builder::Loop rows = b_.open_loop(columns.body);
              const ValueId base = b_.add(block_.row, rows.index);
-             const Index line = Index(b_, columns.index) * stores_[0].row_step;
+             const Expr line = Expr(b_, columns.index) * stores_[0].row_step;
              const ValueId at = b_.add(line, rows.index);
              split_rows(rows, vectors, p_.row, block_.rows, [&](BlockId inside, bool has_tail) {
                const Instances all = e_.bind_axis({env}, has_tail ? p_.edge_row : p_.row, base,

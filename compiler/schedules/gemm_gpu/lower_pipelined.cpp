@@ -35,8 +35,8 @@ bool has_loads(const Node* n, const Node* product, std::unordered_set<const Node
 
 /// First byte of the stage that iteration `iteration` of the loop over K uses.
 ValueId PipelinedGemm::stage_start(ValueId iteration) {
-  const Index stage(b_, e_.divide_index(Op::kMod, iteration, b_.index(p_.pipe->stages), true));
-  return Index(stage * p_.stage_bytes());
+  const Expr stage(b_, e_.divide_index(Op::kMod, iteration, b_.index(p_.pipe->stages), true));
+  return Expr(stage * p_.stage_bytes());
 }
 
 LineTile PipelinedGemm::line_tile(const Pipe& pipe, const MatrixOperand& o, ValueId iteration,
@@ -72,7 +72,7 @@ void PipelinedGemm::copy_stage(const Pipe& pipe, ValueId iteration, ValueId stag
     });
   };
   copy(p_.left, stage);
-  copy(p_.right, Index(Index(b_, stage) + p_.block_m() * kLine));
+  copy(p_.right, Expr(Expr(b_, stage) + p_.block_m() * kLine));
 }
 
 /// What this work-item copied to a stage, and waited for.
@@ -89,13 +89,13 @@ void PipelinedGemm::round_stage(const Pipe& pipe, ValueId iteration, ValueId sta
       pipe.stage.for_copies(tile, at, pipe.tile.env, one, true);
   };
   round(p_.left, stage);
-  round(p_.right, Index(Index(b_, stage) + p_.block_m() * kLine));
+  round(p_.right, Expr(Expr(b_, stage) + p_.block_m() * kLine));
 }
 
 /// The stage that will be multiplied `ahead` iterations later, if there is one.
 void PipelinedGemm::prefetch_stage(const Pipe& pipe, ValueId iteration, BlockId block) {
   const int64_t trip_count = (p_.k->src[0]->imm + p_.stage_k() - 1) / p_.stage_k();
-  const Index next = Index(b_, iteration) + p_.pipe->ahead;
+  const Expr next = Expr(b_, iteration) + p_.pipe->ahead;
   const ValueId has_next = b_.lt(next, b_.index(trip_count));
   const ValueId stage = stage_start(next);
   const BlockId inner = b_.open_block(block);
@@ -117,7 +117,7 @@ SlotWords PipelinedGemm::load_fragments(const Pipe& pipe, const MatrixOperand& o
   SlotWords out;
   for (int64_t row = 0; row < o.rows(); row += LineFragments::kRows) {
     const auto [byte, offset] = pipe.stage.fragment_byte(f, row, step);
-    const Index at = Index(b_, stage) + Index(b_, byte) + (start + offset);
+    const Expr at = Expr(b_, stage) + Expr(b_, byte) + (start + offset);
     for (std::vector<ValueId>& slot : pipe.stage.load_fragment(f, at, block))
       out.push_back(std::move(slot));
   }
@@ -138,12 +138,12 @@ void PipelinedGemm::multiply_stage(const Pipe& pipe, ValueId stage, BlockId bloc
 void PipelinedGemm::multiply_warpgroup_stage(const Pipe& pipe, ValueId stage, BlockId block) {
   const int64_t panel = p_.stage_k() * kLine, items = int64_t{p_.sub_group} * p_.info.sub_groups;
   const int64_t rows = int64_t{p_.left.rows()} * p_.info.sub_groups;
-  const Index item(b_, b_.item()), start(b_, stage);
-  const Index number = item >> std::countr_zero(static_cast<uint64_t>(items));
+  const Expr item(b_, b_.item()), start(b_, stage);
+  const Expr number = item >> std::countr_zero(static_cast<uint64_t>(items));
   const int64_t own = is_k_major(p_.left) ? rows * kLine : rows / p_.stage_k() * panel;
   contract_group_mma(b_, block, p_.info, pipe.tile.accumulators[0], p_.info.sums * p_.right.slots,
                      pipe.stage.array(),
-                     {TileOperand{Index(start + number * own), 0, is_k_major(p_.left), panel},
+                     {TileOperand{Expr(start + number * own), 0, is_k_major(p_.left), panel},
                       TileOperand{stage, p_.block_m() * kLine, is_k_major(p_.right), panel}});
 }
 
@@ -190,7 +190,7 @@ void PipelinedGemm::store_results(const Tile& tile, BlockId block, bool is_align
   const bool is_clamped = std::ranges::any_of(e_.kernel().stores, [&](const ir::Store& s) {
     return has_loads(s.value, p_.reduce, &seen) || has_loads(s.gate, p_.reduce, &seen);
   });
-  const auto lines = [&](ValueId first, const Index& own, const Node* range, int64_t step) {
+  const auto lines = [&](ValueId first, const Expr& own, const Node* range, int64_t step) {
     const ValueId end = is_uneven(range, step) ? e_.emit(range->src[0], tile.env) : kNone;
     return Offsets(e_, b_.add(first, own), block, end, is_clamped);
   };
@@ -198,7 +198,7 @@ void PipelinedGemm::store_results(const Tile& tile, BlockId block, bool is_align
   std::vector<Offsets::Position> rows;
   for (uint32_t slot = 0; slot < p_.left.slots; ++slot)
     rows.push_back(row_lines.at(int64_t{slot} * p_.left.slot));
-  Offsets columns = lines(tile.column, Index(b_, tile.part) * kPair, p_.right.along, p_.block_n());
+  Offsets columns = lines(tile.column, Expr(b_, tile.part) * kPair, p_.right.along, p_.block_n());
   // A param may be read where it is written: then all is read before.
   const bool is_at_once = std::ranges::any_of(
       e_.kernel().params, [](const ir::Param& p) { return p.is_read && p.is_written; });
@@ -240,10 +240,11 @@ void PipelinedGemm::run() {
     const ValueId out = b_.is_aligned(s.param);
     is_aligned = b_.bit_and(is_aligned, out);
   }
-  ValueId is_not = e_.negated(is_aligned);
+  ValueId is_not = b_.negated(is_aligned);
   // Extents that are known at launch only leave some groups without a tile.
   const auto is_inside = [&](const MatrixOperand& o, ValueId first) {
-    return b_.lt(first, e_.emit(o.along->src[0], at.env));
+    const ValueId end = e_.emit(o.along->src[0], at.env);
+    return b_.lt(first, end);
   };
   for (const MatrixOperand* o : {&p_.left, &p_.right})
     if (!o->along->src[0]->is_const()) {

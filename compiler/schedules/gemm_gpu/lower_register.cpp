@@ -54,9 +54,9 @@ MmaGemm::Tile MmaGemm::tile_of_group(ValueId group, BlockId block) {
   tile.env = e_.unbound();
   ValueId rest = group;
   const bool has_more = !e_.schedule().loops.empty();
-  const Index in_band(b_, e_.next_digit(&rest, b_.index(p_.band), false));
-  const Index column(b_, e_.next_digit(&rest, b_.index(columns), false));
-  const Index band(b_, e_.next_digit(&rest, b_.index(rows / p_.band), !has_more));
+  const Expr in_band(b_, e_.next_digit(&rest, b_.index(p_.band), false));
+  const Expr column(b_, e_.next_digit(&rest, b_.index(columns), false));
+  const Expr band(b_, e_.next_digit(&rest, b_.index(rows / p_.band), !has_more));
   tile.env = bind_batch(e_, rest, std::move(tile.env), block);
   const ValueId item = b_.item(), sub_group = b_.shr(item, std::countr_zero(p_.sub_group));
   const ValueId lane = b_.bit_and(item, b_.index(p_.sub_group - 1));
@@ -67,16 +67,16 @@ MmaGemm::Tile MmaGemm::tile_of_group(ValueId group, BlockId block) {
     tile.lane_group = b_.bit_and(item, b_.index(p_.info.slot - 1));
     tile.part = b_.shr(lane, std::countr_zero(p_.info.slot));
   }
-  const Index warp(b_, sub_group);
-  const Index warp_m = warp & (p_.warps_m - 1);
-  const Index warp_n(b_, b_.shr(sub_group, std::countr_zero(p_.warps_m)));
-  const Index row = band * p_.band + in_band;
-  const Index first_row = row * p_.block_m();
-  const Index own_row = warp_m * p_.left.rows();
-  tile.row = Index(first_row + own_row);
-  const Index first_column = column * p_.block_n();
-  const Index own_column = warp_n * p_.right.rows();
-  tile.column = Index(first_column + own_column);
+  const Expr warp(b_, sub_group);
+  const Expr warp_m = warp & (p_.warps_m - 1);
+  const Expr warp_n(b_, b_.shr(sub_group, std::countr_zero(p_.warps_m)));
+  const Expr row = band * p_.band + in_band;
+  const Expr first_row = row * p_.block_m();
+  const Expr own_row = warp_m * p_.left.rows();
+  tile.row = Expr(first_row + own_row);
+  const Expr first_column = column * p_.block_n();
+  const Expr own_column = warp_n * p_.right.rows();
+  tile.column = Expr(first_column + own_column);
   tile.first_row = first_row;
   tile.own_row = own_row;
   tile.first_column = first_column;
@@ -85,9 +85,9 @@ MmaGemm::Tile MmaGemm::tile_of_group(ValueId group, BlockId block) {
 }
 
 void RegisterGemm::bind_tile(Tile* tile, BlockId block) {
-  const Index lane_group(b_, tile->lane_group), part(b_, tile->part);
+  const Expr lane_group(b_, tile->lane_group), part(b_, tile->part);
   const auto slots = [&](const MatrixOperand& o, ValueId first, std::vector<uint32_t>* out) {
-    Offsets lines(e_, Index(Index(b_, first) + lane_group * slot_step(o)), block);
+    Offsets lines(e_, Expr(Expr(b_, first) + lane_group * slot_step(o)), block);
     for (uint32_t slot = 0; slot < o.slots; ++slot)
       out->push_back(lines.at(slot_offset(o, slot)).binding);
   };
@@ -95,9 +95,9 @@ void RegisterGemm::bind_tile(Tile* tile, BlockId block) {
   slots(p_.right, tile->column, &tile->right);
   const bool is_paired = p_.info.row_step == 0;
   const MatrixOperand& moved = is_paired ? p_.right : p_.left;
-  const Index first(b_, is_paired ? tile->column : tile->row);
+  const Expr first(b_, is_paired ? tile->column : tile->row);
   const int64_t step = (is_paired ? 2 : p_.info.row_part) * slot_step(moved);
-  Offsets results(e_, Index(first + part * step), block);
+  Offsets results(e_, Expr(first + part * step), block);
   const auto result = [&](uint32_t slot, uint32_t number) {
     return results.at(slot_offset(moved, slot) + slot_step(moved) * number);
   };
@@ -181,8 +181,8 @@ void RegisterGemm::multiply_tiles(const Tile& tile, BlockId block, bool is_align
   OuterLoops outer(e_, p_.reduce, p_.k, tile.env, block);
   const Env& env = outer.env();
   const Builder::Loop loop = b_.open_loop(outer.body());
-  const Index first(b_, loop.index), part(b_, tile.part);
-  const Index k = p_.info.parts > 1 ? Index(first + part * p_.left.per_load()) : first;
+  const Expr first(b_, loop.index), part(b_, tile.part);
+  const Expr k = p_.info.parts > 1 ? Expr(first + part * p_.left.per_load()) : first;
   // Words of every slot, all steps of K of an iteration one after the other.
   SlotWords left(p_.left.slots), right(p_.right.slots);
   const auto append = [](SlotWords* all, const SlotWords& step_words) {
@@ -224,7 +224,7 @@ void RegisterGemm::run() {
   // Loads of 16 bytes need params that start at a multiple of them; memory that a program was given
   // may not.
   const ValueId is_aligned = operands_aligned();
-  const ValueId is_not = e_.negated(is_aligned);
+  const ValueId is_not = b_.negated(is_aligned);
   const BlockId fast = b_.open_block(groups.body);
   multiply_tiles(tile, fast, true);
   b_.close_if(fast, is_aligned);

@@ -26,12 +26,12 @@ void SimtGemm::tile_of_group(ValueId group, BlockId block) {
   const ValueId column = e_.next_digit(&rest, b_.index(p_.right.tiles()), false);
   const ValueId row = e_.next_digit(&rest, b_.index(p_.left.tiles()), e_.schedule().loops.empty());
   s_.env = bind_batch(e_, rest, std::move(s_.env), block);
-  s_.row = Index(Index(b_, row) * p_.left.tile);
-  s_.column = Index(Index(b_, column) * p_.right.tile);
+  s_.row = Expr(Expr(b_, row) * p_.left.tile);
+  s_.column = Expr(Expr(b_, column) * p_.right.tile);
   const uint32_t across = p_.right.tile / p_.right.per_item, width = quad(p_.reduce);
-  const Index item(b_, b_.item());
-  s_.item_row = Index((item >> std::countr_zero(across)) * width);
-  s_.item_column = Index((item & (across - 1)) * width);
+  const Expr item(b_, b_.item());
+  s_.item_row = Expr((item >> std::countr_zero(across)) * width);
+  s_.item_column = Expr((item & (across - 1)) * width);
   s_.left = b_.add_local(p_.reduce->dtype, p_.left.row() * p_.steps);
   s_.right = b_.add_local(p_.reduce->dtype, p_.right.row() * p_.steps);
 }
@@ -44,16 +44,16 @@ std::vector<std::pair<ValueId, ValueId>> SimtGemm::stage_share(const StagedOpera
   const uint32_t items = p_.items();
   // Element e = item + n·items of the factor, counted along `inner` first.
   const uint32_t inner = o.is_k_major ? p_.steps : o.tile;
-  const Index item(b_, b_.item());
-  const Index low = item & (std::min(inner, items) - 1);
-  const Index high = item >> std::countr_zero(std::min(inner, items));
-  const Index &along_own = o.is_k_major ? high : low, &k_own = o.is_k_major ? low : high;
+  const Expr item(b_, b_.item());
+  const Expr low = item & (std::min(inner, items) - 1);
+  const Expr high = item >> std::countr_zero(std::min(inner, items));
+  const Expr &along_own = o.is_k_major ? high : low, &k_own = o.is_k_major ? low : high;
   // Rows beyond the matrix are not stored: the last one stands for them. Steps of K beyond it add
   // nothing.
   Offsets along = lines(o.along, o.tile, b_.add(first, along_own), block);
   Offsets steps = lines(p_.k, p_.steps, b_.add(k, k_own), block);
   const auto row = static_cast<int64_t>(o.row());
-  const Index at = k_own * row + along_own;
+  const Expr at = k_own * row + along_own;
   std::vector<std::pair<ValueId, ValueId>> out;
   for (uint32_t e = 0; e < o.tile * p_.steps; e += items) {
     const int64_t low_offset = e % inner, high_offset = e / inner;
@@ -63,7 +63,7 @@ std::vector<std::pair<ValueId, ValueId>> SimtGemm::stage_share(const StagedOpera
     const Offsets::Position step = steps.at(k_offset);
     ValueId value = e_.emit(o.value, e_.bound(line, p_.k, step.binding));
     if (step.exists != kNone) value = b_.select(step.exists, value, b_.constant(b_.type(value), 0));
-    out.emplace_back(Index(at + (k_offset * row + along_offset)), value);
+    out.emplace_back(Expr(at + (k_offset * row + along_offset)), value);
   }
   return out;
 }
@@ -90,7 +90,7 @@ void SimtGemm::multiply(BlockId block) {
   for (uint32_t step = 0; step < p_.steps; ++step) {
     const std::vector<ValueId> left = load(p_.left, s_.left, s_.item_row, step);
     const std::vector<ValueId> right = load(p_.right, s_.right, s_.item_column, step);
-    contract_fma(b_, left, right, &sums);
+    contract_fma(b_, left, right, sums);
   }
   for (size_t i = 0; i < sums.size(); ++i) b_.assign(block, s_.accumulators[i], sums[i]);
 }

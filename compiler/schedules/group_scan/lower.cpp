@@ -82,10 +82,10 @@ void GroupScanLowering::lower_items(BlockId block, Instances instances, ValueId 
   Env env = instances[0];
   if (p_.beside != nullptr) {
     const Node* extent = p_.beside->src[0];
-    const Index at = Index(b_, e_.binding(env, p_.beside).base) + Index(b_, column());
+    const Expr at = Expr(b_, e_.binding(env, p_.beside).base) + Expr(b_, column());
     env = e_.bound_at(env, p_.beside, at, block);
     if (!extent->is_const() || extent->imm % p_.columns != 0)
-      e_.set_mask(env[e_.number_of(p_.beside)], b_.lt(at, e_.emit(extent, env)));
+      e_.set_mask(env[e_.number_of(p_.beside)], Expr(at < Expr(b_, e_.emit(extent, env))));
   }
   if (e_.schedule().contiguous.count < 2) return lower_line(env, block);
   where_aligned(block, [&](BlockId body) { lower_line(env, body); });
@@ -114,11 +114,11 @@ void GroupScanLowering::lower_line(const Env& env, BlockId block) {
 
 GroupScanLowering::Tile GroupScanLowering::bind_tile(const Env& env, ValueId start, BlockId block) {
   const Node* extent = p_.along->src[0];
-  const ValueId end = e_.emit(extent, env);
+  const Expr end(b_, e_.emit(extent, env));
   const int64_t run = int64_t{p_.parts} * p_.per_item;
   const bool is_whole = extent->is_const() && extent->imm % p_.tile() == 0;
   const bool has_whole_items = extent->is_const() && extent->imm % p_.per_item == 0;
-  const Index first = Index(b_, start) + Index(b_, part()) * int64_t{p_.per_item};
+  const Expr first = Expr(b_, start) + Expr(b_, part()) * int64_t{p_.per_item};
   Offsets places(e_, first, block);
   Tile tile;
   for (uint32_t r = 0; r < p_.runs; ++r)
@@ -127,8 +127,7 @@ GroupScanLowering::Tile GroupScanLowering::bind_tile(const Env& env, ValueId sta
       const uint32_t binding = places.at(offset).binding;
       ValueId mask = kNone;
       if (!is_whole)
-        mask = has_whole_items && j > 0 ? tile.masks.back()
-                                        : b_.lt(b_.add(first, b_.index(offset)), end);
+        mask = has_whole_items && j > 0 ? tile.masks.back() : ValueId{Expr(first + offset < end)};
       e_.set_mask(binding, mask);
       tile.masks.push_back(mask);
       tile.elements.push_back(e_.bound(env, p_.along, binding));
@@ -140,12 +139,13 @@ GroupScanLowering::Tile GroupScanLowering::bind_tile(const Env& env, ValueId sta
 ValueId GroupScanLowering::exchanged(ValueId value, uint32_t with, BlockId block) {
   const DType t = b_.type(value).dtype;
   if (item_size(t) == 4) return b_.shuffle(block, value, with);
-  const ValueId bits = b_.bitcast(value, DType::kU64);
-  const ValueId low_word = b_.convert(bits, DType::kU32);
-  const ValueId high_word = b_.convert(b_.shr(bits, 32), DType::kU32);
-  const ValueId low = b_.convert(b_.shuffle(block, low_word, with), DType::kU64);
-  const ValueId high = b_.convert(b_.shuffle(block, high_word, with), DType::kU64);
-  return b_.bitcast(b_.bit_or(low, b_.shl(high, 32)), t);
+  const Expr bits(b_, b_.bitcast(value, DType::kU64));
+  const Expr low_word = convert(bits, DType::kU32), high_word = convert(bits >> 32, DType::kU32);
+  const auto other = [&](const Expr& word) -> Expr {
+    return convert(Expr(b_, b_.shuffle(block, word, with)), DType::kU64);
+  };
+  const Expr low = other(low_word), high = other(high_word);
+  return Expr(bitcast(low | (high << 32), t));
 }
 
 GroupScanLowering::Partial GroupScanLowering::scan_elements(const Node* scan, const Tile& tile,
@@ -158,7 +158,8 @@ GroupScanLowering::Partial GroupScanLowering::scan_elements(const Node* scan, co
     ValueId sum = kNone;
     for (uint32_t j = 0; j < p_.per_item; ++j) {
       const size_t i = size_t{r} * p_.per_item + j;
-      ValueId value = b_.cast(e_.emit(scan->src[0], tile.elements[i]), t.dtype);
+      const Expr element(b_, e_.emit(scan->src[0], tile.elements[i]));
+      ValueId value = b_.cast(element, t.dtype);
       if (tile.masks[i] != kNone) value = b_.select(tile.masks[i], value, neutral);
       sum = j == 0 ? value : b_.reduce_step(op, sum, value);
       out.sums.push_back(sum);
@@ -166,8 +167,9 @@ GroupScanLowering::Partial GroupScanLowering::scan_elements(const Node* scan, co
     ValueId before = neutral;
     for (uint32_t with = 1; with < p_.lanes; with *= 2) {
       const ValueId other = exchanged(sum, with, block);
-      const ValueId is_upper = b_.ne(b_.bit_and(b_.item(), b_.index(with)), b_.index(0));
-      before = b_.select(is_upper, b_.reduce_step(op, other, before), before);
+      const Expr is_upper = (Expr(b_, b_.item()) & with) != 0;
+      const ValueId joined = b_.reduce_step(op, other, before);
+      before = b_.select(is_upper, joined, before);
       sum = b_.reduce_step(op, sum, other);
     }
     out.before.push_back(before);
@@ -181,12 +183,13 @@ GroupScanLowering::Running GroupScanLowering::added(const Node* scan, const Runn
                                                     ValueId value) {
   Running out{b_.reduce_step(scan->reduce_op(), so_far.sum, value), so_far.lost};
   if (!is_compensated(scan)) return out;
-  const ValueId part = b_.sub(out.sum, so_far.sum);
-  const ValueId lost = b_.add(b_.sub(so_far.sum, b_.sub(out.sum, part)), b_.sub(value, part));
+  const Expr before(b_, so_far.sum), after(b_, out.sum);
+  const Expr part = after - before;
+  const Expr lost = (before - (after - part)) + (Expr(b_, value) - part);
   // Infinite sums have lost nothing that is a number.
-  const ValueId is_number = b_.eq(lost, lost);
-  out.lost =
-      b_.add(so_far.lost, b_.select(is_number, lost, b_.neutral(scan->reduce_op(), b_.type(lost))));
+  const Expr is_number = lost == lost;
+  const Expr neutral(b_, b_.neutral(scan->reduce_op(), b_.type(lost)));
+  out.lost = Expr(Expr(b_, so_far.lost) + select(is_number, lost, neutral));
   return out;
 }
 
@@ -194,13 +197,13 @@ void GroupScanLowering::lower_tile(const Env& env, ValueId start, BlockId block,
   const Tile tile = bind_tile(env, start, block);
   emit_loads(tile.elements);
   const uint32_t units = p_.units();
-  const Index part_index(b_, part());
-  const Index unit = part_index >> std::countr_zero(p_.lanes);
+  const Expr part_index(b_, part());
+  const Expr unit = part_index >> std::countr_zero(p_.lanes);
   std::vector<Partial> partials;
   for (const Node* scan : scans_) partials.push_back(scan_elements(scan, tile, block));
   const auto place = [&](uint32_t run, ValueId of_unit) {
-    const Index at = Index(b_, of_unit) + int64_t{run} * units;
-    return ValueId{Index(at * int64_t{p_.columns} + Index(b_, column()))};
+    const Expr at = Expr(b_, of_unit) + int64_t{run} * units;
+    return ValueId{Expr(at * int64_t{p_.columns} + Expr(b_, column()))};
   };
   if (units > 1) {
     const auto write = [&](BlockId body) {
@@ -208,7 +211,7 @@ void GroupScanLowering::lower_tile(const Env& env, ValueId start, BlockId block,
         for (uint32_t r = 0; r < p_.runs; ++r)
           b_.local_store(body, arrays_[s], place(r, unit), partials[s].all[r]);
     };
-    const ValueId is_first = b_.lt(b_.bit_and(part_index, b_.index(p_.lanes - 1)), b_.index(1));
+    const Expr is_first = (part_index & (p_.lanes - 1)) < 1;
     if (p_.lanes == 1)
       write(block);
     else
@@ -234,8 +237,9 @@ void GroupScanLowering::lower_tile(const Env& env, ValueId start, BlockId block,
         }
         ValueId all = b_.local_load(block, arrays_[s], place(r, b_.index(first)));
         for (uint32_t u = first + 1; u < std::min(first + kPlainSums, units); ++u) {
-          own = b_.select(b_.lt(b_.index(u - 1), unit), all, own);
-          all = b_.reduce_step(op, all, b_.local_load(block, arrays_[s], place(r, b_.index(u))));
+          own = Expr(select(u - 1 < unit, Expr(b_, all), Expr(b_, own)));
+          const ValueId next = b_.local_load(block, arrays_[s], place(r, b_.index(u)));
+          all = b_.reduce_step(op, all, next);
         }
         so_far = added(scans_[s], so_far, all);
       }

@@ -123,8 +123,8 @@ ValueId GroupLowering::tiles_along(const AxisPlan& axis, const Env& env) {
   if (axis.tile == 0) return extent;
   const Value v = e_.program().at(extent);
   if (v.op == ValueOp::kConst) return b_.index((v.imm + axis.tile - 1) / axis.tile);
-  const Index up = Index(b_, extent) + (axis.tile - 1);
-  return Index(up >> std::countr_zero(static_cast<uint64_t>(axis.tile)));
+  const Expr up = Expr(b_, extent) + (axis.tile - 1);
+  return Expr(up >> std::countr_zero(static_cast<uint64_t>(axis.tile)));
 }
 
 /// The other loops, merged: one chunk of their iterations per group.

@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 
+#include "compiler/program/expr.h"
 #include "compiler/schedules/groups/lowering.h"
 
 namespace bm::compiler {
@@ -282,7 +283,8 @@ void GroupLowering::combine_by_shuffles(ReduceState& s, BlockId block) {
     b_.local_store(body, arrays[m], number, sums[m]);
   }
   b_.set_floor(floor);
-  b_.close_if(body, b_.lt(b_.bit_and(item, b_.index(lanes - 1)), b_.index(1)));
+  const Expr is_first = (Expr(b_, item) & (lanes - 1)) < 1;
+  b_.close_if(body, is_first);
   b_.barrier(block);
   ValueId first = b_.index(0);
   if (schedule_.group_outputs > 1) first = b_.mul(output_index(), b_.index(count));

@@ -32,8 +32,8 @@ Instances TransposeLowering::bind_transposed(const Env& env, const Node* near, c
 
 void TransposeLowering::lower_items(BlockId block, Instances instances, ValueId /*chunk*/) {
   const Env& env = instances[0];
-  const Index item(b_, b_.item()), low = item & (int64_t{p_.tile} - 1);
-  const Index high = item >> std::countr_zero(p_.tile);
+  const Expr item(b_, b_.item()), low = item & (int64_t{p_.tile} - 1);
+  const Expr high = item >> std::countr_zero(p_.tile);
   low_ = low;
   high_ = high;
   std::vector<uint32_t> arrays;
@@ -46,17 +46,17 @@ void TransposeLowering::lower_items(BlockId block, Instances instances, ValueId 
   }
   for (size_t i = 0; i < p_.loads.size(); ++i) {
     const int64_t row = p_.row(p_.loads[i]);
-    const Index first = high * row + low;
+    const Expr first = high * row + low;
     for (uint32_t c = 0; c < p_.copies(); ++c)
-      b_.local_store(block, arrays[i], Index(first + row * p_.rows() * c), values[i][c]);
+      b_.local_store(block, arrays[i], Expr(first + row * p_.rows() * c), values[i][c]);
   }
   b_.barrier(block);
   const Instances results = bind_transposed(env, p_.along, p_.across, block);
   for (size_t i = 0; i < p_.loads.size(); ++i) {
-    const Index first = low * p_.row(p_.loads[i]) + high;
+    const Expr first = low * p_.row(p_.loads[i]) + high;
     for (uint32_t c = 0; c < p_.copies(); ++c)
       e_.set_known(p_.loads[i], results[c],
-                   b_.local_load(block, arrays[i], Index(first + int64_t{p_.rows()} * c)));
+                   b_.local_load(block, arrays[i], Expr(first + int64_t{p_.rows()} * c)));
   }
   emit_loads(results);
   e_.emit_stores(block, results, e_.kernel().stores);

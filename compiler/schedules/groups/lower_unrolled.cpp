@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "compiler/lowering/epilogue.h"
+#include "compiler/program/expr.h"
 #include "compiler/schedules/groups/lowering.h"
 
 namespace bm::compiler {
@@ -75,14 +76,14 @@ void GroupLowering::lower_contiguous(const ItemLoops& items, BlockId block) {
   const ValueId begin = b_.mul(items.chunk, b_.index(schedule_.chunk));
   ValueId is_whole = contiguous_.is_aligned();
   if (!schedule_.is_exact) {
-    const ValueId end = b_.add(begin, b_.index(schedule_.chunk));
-    is_whole = b_.bit_and(is_whole, e_.negated(b_.lt(items.total, end)));
+    const Expr end = Expr(b_, begin) + schedule_.chunk;
+    is_whole = Expr(Expr(b_, is_whole) & !(Expr(b_, items.total) < end));
   }
-  const ValueId is_less = e_.negated(is_whole);
+  const ValueId is_less = b_.negated(is_whole);
   const Node* last = schedule_.loops[items.loops.back()].range;
   e_.branch(is_whole, block, [&](BlockId body) {
     contiguous_.start();
-    const ValueId first = b_.add(begin, b_.mul(b_.item(), b_.index(count)));
+    const Expr first = Expr(b_, begin) + Expr(b_, b_.item()) * count;
     Instances all;
     for (int64_t run = 0; run < schedule_.trip_count / count; ++run) {
       const ValueId index = b_.add(first, b_.index(run * count * schedule_.block));
@@ -103,7 +104,7 @@ void GroupLowering::lower_contiguous(const ItemLoops& items, BlockId block) {
 /// `body` twice, with and without what is contiguous.
 void GroupLowering::where_aligned(BlockId block, const std::function<void(BlockId)>& body) {
   const ValueId is_aligned = contiguous_.is_aligned();
-  const ValueId is_not = e_.negated(is_aligned);
+  const ValueId is_not = b_.negated(is_aligned);
   for (const bool is_wide : {true, false})
     e_.branch(is_wide ? is_aligned : is_not, block, [&](BlockId inside) {
       const Confined confined(e_, inside);
@@ -120,7 +121,7 @@ void GroupLowering::split_chunks(const ItemLoops& items, BlockId block) {
   const ValueId begin = b_.mul(items.chunk, b_.index(schedule_.chunk));
   const ValueId end = b_.add(begin, b_.index(schedule_.chunk));
   const ValueId is_less = b_.lt(items.total, end);
-  const ValueId is_whole = b_.raw(Op::kNot, DType::kBool, {is_less});
+  const ValueId is_whole = b_.negated(is_less);
   e_.branch(is_whole, block, [&](BlockId body) { lower_copies(items, body); });
   e_.branch(is_less, block, [&](BlockId body) { lower_item_loop(items, body); });
 }

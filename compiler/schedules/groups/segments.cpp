@@ -107,11 +107,11 @@ void SegmentLowering::lower_items(BlockId block, Instances instances, ValueId ch
     counts.push_back(e_.emit(schedule_.loops[i].range->src[0], env));
     total = b_.mul(total, counts.back());
   }
-  const Index item(b_, b_.item());
-  const Index number = Index(b_, chunk) * schedule_.chunk + item;
-  const Index lane = item & (kMostSegment - 1);
-  const Index last = Index(b_, total) - kMostSegment + lane;
-  ValueId rest = Index(min(number, last));
+  const Expr item(b_, b_.item());
+  const Expr number = Expr(b_, chunk) * schedule_.chunk + item;
+  const Expr lane = item & (kMostSegment - 1);
+  const Expr last = Expr(b_, total) - kMostSegment + lane;
+  ValueId rest = Expr(min(number, last));
   const ValueId exists = b_.lt(number, total);
   for (size_t i = counts.size(); i-- > 0;) {
     const ValueId digit = e_.next_digit(&rest, counts[i], i == 0);

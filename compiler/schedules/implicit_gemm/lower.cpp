@@ -28,7 +28,7 @@ class ImplicitGemm {
   /// What a work-item takes of an operand at once, in every stage.
   struct Share {
     Env rows;
-    Index step;                  ///< first of K, in the stage
+    Expr step;                   ///< first of K, in the stage
     std::vector<ValueId> words;  ///< words of the tile that it goes to
   };
   /// On its way to shared memory.
@@ -43,18 +43,18 @@ class ImplicitGemm {
     std::vector<Share> shares = {};
   };
 
-  Index index(ValueId v) const { return {b_, v}; }
+  Expr expr(ValueId v) const { return {b_, v}; }
   void order(BlockId block) {
     if (b_.target().hoists_loads) b_.pipe(block, PipeOp::kOrder);
   }
   void place_tile(ValueId group, BlockId block);
-  Merged merged(const std::vector<const Node*>& loops, const Index& at, BlockId block);
-  Merged result(const ImplicitOperand& o, ValueId first, const Index& own, int64_t rows,
+  Merged merged(const std::vector<const Node*>& loops, const Expr& at, BlockId block);
+  Merged result(const ImplicitOperand& o, ValueId first, const Expr& own, int64_t rows,
                 BlockId block);
   Env bound(Env env, const Merged& m) const;
   void share_lines(Side* side, ValueId first_row, BlockId block);
   void share_rows(Side* side, ValueId first_row, BlockId block);
-  Env row_env(const Side& side, ValueId first_row, const Index& own, int64_t adjacent,
+  Env row_env(const Side& side, ValueId first_row, const Expr& own, int64_t adjacent,
               BlockId block);
   int64_t steps_together(const Side& side) const;
 
@@ -65,8 +65,8 @@ class ImplicitGemm {
   void gather_share(const Side& side, const Share& share, Steps& steps, std::vector<Words>* out);
   std::vector<Words> gather(ValueId stage, BlockId block, bool is_tail);
   bool is_in_elements(const ImplicitOperand& o, bool is_tail) const;
-  void keep(const std::vector<Words>& tiles, const Index& start, BlockId block);
-  void multiply(const Index& start, BlockId block);
+  void keep(const std::vector<Words>& tiles, const Expr& start, BlockId block);
+  void multiply(const Expr& start, BlockId block);
   void run_stages(BlockId block);
   void store_results(BlockId block);
 
@@ -106,14 +106,14 @@ class ImplicitGemm::Steps {
   }
 
   /// The share's step `offset` from its first.
-  void begin(const Index& own) {
-    base_ = Index(g_.index(stage_) * g_.p_.stage_k() + own);
+  void begin(const Expr& own) {
+    base_ = Expr(g_.expr(stage_) * g_.p_.stage_k() + own);
     origin_ = 0;
   }
   Position at(const Env& rows, int64_t offset) {
     const ImplicitPlan& p = g_.p_;
     Position out{.env = rows};
-    const Index step = offset == 0 ? Index(g_.b_, base_) : g_.index(base_) + offset;
+    const Expr step = offset == 0 ? Expr(g_.b_, base_) : g_.expr(base_) + offset;
     if (may_end_) out.exists = g_.b_.lt(step, g_.b_.index(p.k_extent()));
     if (p.is_flat) {
       out.env = g_.bound(std::move(out.env), g_.merged(p.k, step, block_));
@@ -139,29 +139,29 @@ class ImplicitGemm::Steps {
 void ImplicitGemm::place_tile(ValueId group, BlockId block) {
   env_ = e_.unbound();
   ValueId rest = group;
-  const Index in_band(b_, e_.next_digit(&rest, b_.index(p_.band), false));
-  const Index column(b_, e_.next_digit(&rest, b_.index(p_.grid_n()), false));
-  const Index band(
+  const Expr in_band(b_, e_.next_digit(&rest, b_.index(p_.band), false));
+  const Expr column(b_, e_.next_digit(&rest, b_.index(p_.grid_n()), false));
+  const Expr band(
       b_, e_.next_digit(&rest, b_.index(p_.grid_m() / p_.band), e_.schedule().loops.empty()));
   env_ = bind_batch(e_, rest, std::move(env_), block);
-  const Index item(b_, b_.item());
-  const Index lane = item & (p_.sub_group - 1), warp = item >> log2_of(p_.sub_group);
+  const Expr item(b_, b_.item());
+  const Expr lane = item & (p_.sub_group - 1), warp = item >> log2_of(p_.sub_group);
   if (p_.info.is_part_low) {
-    lane_group_ = Index(lane >> log2_of(p_.info.parts));
-    part_ = Index(item & (p_.info.parts - 1));
+    lane_group_ = Expr(lane >> log2_of(p_.info.parts));
+    part_ = Expr(item & (p_.info.parts - 1));
   } else {
-    lane_group_ = Index(item & (p_.info.slot - 1));
+    lane_group_ = Expr(item & (p_.info.slot - 1));
     part_ = p_.info.parts == 1 && p_.info.row_part == 0
                 ? b_.index(0)
-                : ValueId(Index(lane >> log2_of(p_.info.slot)));
+                : ValueId(Expr(lane >> log2_of(p_.info.slot)));
   }
-  first_row_ = Index((band * p_.band + in_band) * p_.block_m());
-  first_column_ = Index(column * p_.block_n());
-  own_row_ = Index((warp & (p_.warps_m - 1)) * p_.left_rows());
-  own_column_ = Index((warp >> log2_of(p_.warps_m)) * p_.right_rows());
+  first_row_ = Expr((band * p_.band + in_band) * p_.block_m());
+  first_column_ = Expr(column * p_.block_n());
+  own_row_ = Expr((warp & (p_.warps_m - 1)) * p_.left_rows());
+  own_column_ = Expr((warp >> log2_of(p_.warps_m)) * p_.right_rows());
 }
 
-ImplicitGemm::Merged ImplicitGemm::merged(const std::vector<const Node*>& loops, const Index& at,
+ImplicitGemm::Merged ImplicitGemm::merged(const std::vector<const Node*>& loops, const Expr& at,
                                           BlockId block) {
   Merged out;
   ValueId rest = at;
@@ -179,12 +179,12 @@ Env ImplicitGemm::bound(Env env, const Merged& m) const {
 
 /// `adjacent` rows that are taken together, all of which are there; those beyond the last stand for
 /// rows whose results nobody wants.
-Env ImplicitGemm::row_env(const Side& side, ValueId first_row, const Index& own, int64_t adjacent,
+Env ImplicitGemm::row_env(const Side& side, ValueId first_row, const Expr& own, int64_t adjacent,
                           BlockId block) {
   ValueId row = b_.add(first_row, own);
   const int64_t extent = side.o.extent();
   if (extent % side.rows != 0) row = e_.min_index(row, b_.index(extent - adjacent));
-  return bound(env_, merged(side.o.along, index(row), block));
+  return bound(env_, merged(side.o.along, expr(row), block));
 }
 
 /// Chunks of 16 bytes along K: of the same line side by side, or of adjacent lines.
@@ -192,11 +192,9 @@ void ImplicitGemm::share_lines(Side* side, ValueId first_row, BlockId block) {
   constexpr int64_t kChunks = ChunkStage::kChunks;
   const bool is_line_first = side->o.gather == Gather::kChunks || side->o.is_deep;
   for (int64_t n = 0; n < side->rows * kChunks; n += p_.items()) {
-    const Index number = index(b_.item()) + n;
-    const Index line =
-        is_line_first ? number >> log2_of(kChunks) : Index(number & (side->rows - 1));
-    const Index chunk =
-        is_line_first ? number & (kChunks - 1) : Index(number >> log2_of(side->rows));
+    const Expr number = expr(b_.item()) + n;
+    const Expr line = is_line_first ? number >> log2_of(kChunks) : Expr(number & (side->rows - 1));
+    const Expr chunk = is_line_first ? number & (kChunks - 1) : Expr(number >> log2_of(side->rows));
     side->shares.push_back({.rows = row_env(*side, first_row, line, 1, block),
                             .step = chunk * p_.per_chunk(),
                             .words = {stage_->address(line, chunk)}});
@@ -216,18 +214,18 @@ void ImplicitGemm::share_rows(Side* side, ValueId first_row, BlockId block) {
   const int64_t steps = steps_together(*side), parts = p_.per_chunk() / steps;
   const int64_t blocks = side->rows / ChunkStage::kTransposed, low = std::min<int64_t>(blocks, 8);
   for (int64_t n = 0; n < blocks * (p_.stage_k() / steps); n += p_.items()) {
-    const Index number = index(b_.item()) + n;
-    const Index rest = number >> log2_of(low * parts);
-    const Index part = (number >> log2_of(low)) & (parts - 1);
-    const Index line =
+    const Expr number = expr(b_.item()) + n;
+    const Expr rest = number >> log2_of(low * parts);
+    const Expr part = (number >> log2_of(low)) & (parts - 1);
+    const Expr line =
         ((rest & (blocks / low - 1)) * low + (number & (low - 1))) * ChunkStage::kTransposed;
-    const Index chunk = rest >> log2_of(blocks / low);
+    const Expr chunk = rest >> log2_of(blocks / low);
     Share share{.rows = row_env(*side, first_row, line, ChunkStage::kTransposed, block),
                 .step = chunk * p_.per_chunk() + part * steps,
                 .words = {}};
     for (int64_t r = 0; r < ChunkStage::kTransposed; ++r)
       share.words.push_back(
-          Index(stage_->address(line + r, chunk) + part * (ChunkStage::kChunkWords / parts)));
+          Expr(stage_->address(line + r, chunk) + part * (ChunkStage::kChunkWords / parts)));
     side->shares.push_back(std::move(share));
   }
 }
@@ -291,7 +289,7 @@ void ImplicitGemm::gather_share(const Side& side, const Share& share, Steps& ste
       if (e % per_word == 0)
         words.push_back(one);
       else
-        words.back() = b_.bit_or(words.back(), b_.shl(one, e % per_word * 8 * p_.item_bytes()));
+        words.back() = Expr(expr(words.back()) | (expr(one) << e % per_word * 8 * p_.item_bytes()));
     }
     out->push_back({share.words[0], std::move(words)});
     return;
@@ -312,20 +310,19 @@ std::vector<ImplicitGemm::Words> ImplicitGemm::gather(ValueId stage, BlockId blo
   for (const Side& side : sides_) {
     const size_t first = out.size();
     for (const Share& share : side.shares) gather_share(side, share, steps, &out);
-    for (size_t i = first; i < out.size(); ++i)
-      out[i].at = Index(index(out[i].at) + side.first_word);
+    for (size_t i = first; i < out.size(); ++i) out[i].at = Expr(expr(out[i].at) + side.first_word);
   }
   return out;
 }
 
-void ImplicitGemm::keep(const std::vector<Words>& tiles, const Index& start, BlockId block) {
-  for (const Words& w : tiles) stage_->store(block, Index(index(w.at) + start), w.words);
+void ImplicitGemm::keep(const std::vector<Words>& tiles, const Expr& start, BlockId block) {
+  for (const Words& w : tiles) stage_->store(block, Expr(expr(w.at) + start), w.words);
 }
 
-void ImplicitGemm::multiply(const Index& start, BlockId block) {
+void ImplicitGemm::multiply(const Expr& start, BlockId block) {
   const uint32_t k_steps = static_cast<uint32_t>(ChunkStage::kChunks) / p_.info.parts;
   const uint32_t each = std::max(p_.info.words() / 4, 1u);
-  const Index right_start = start + sides_[1].first_word;
+  const Expr right_start = start + sides_[1].first_word;
   for (uint32_t c = 0; c < k_steps; c += each) {
     const SlotWords left = stage_->load(*left_, start, p_.left.slots, c, each, block);
     const SlotWords right = stage_->load(*right_, right_start, p_.right.slots, c, each, block);
@@ -336,12 +333,12 @@ void ImplicitGemm::multiply(const Index& start, BlockId block) {
 void ImplicitGemm::run_stages(BlockId block) {
   const int64_t words = p_.stage_words(), stages = p_.stages();
   const int64_t whole = stages - (p_.has_tail() ? 1 : 0);
-  const auto start = [&](int64_t stage) { return index(b_.index(stage % 2 * words)); };
+  const auto start = [&](int64_t stage) { return expr(b_.index(stage % 2 * words)); };
   keep(gather(b_.index(0), block, whole == 0), start(0), block);
   b_.barrier(block);
   /// While `stage` is multiplied, the next one is on its way.
-  const auto step = [&](const Index& stage, BlockId body, bool is_tail) {
-    const Index next = stage + 1;
+  const auto step = [&](const Expr& stage, BlockId body, bool is_tail) {
+    const Expr next = stage + 1;
     const std::vector<Words> tiles = gather(next, body, is_tail);
     order(body);
     multiply((stage & 1) * words, body);
@@ -352,24 +349,24 @@ void ImplicitGemm::run_stages(BlockId block) {
   };
   if (whole > 1) {
     const Builder::Loop loop = b_.open_loop(block);
-    step(index(loop.index), loop.body, false);
+    step(expr(loop.index), loop.body, false);
     b_.close_loop(loop, b_.index(0), b_.index(whole - 1), 1);
   }
-  if (0 < whole && whole < stages) step(index(b_.index(whole - 1)), block, true);
+  if (0 < whole && whole < stages) step(expr(b_.index(whole - 1)), block, true);
   multiply(start(stages - 1), block);
   settle_sums(b_, block, p_.info, accumulators_);
 }
 
 /// A row or column of the results. Where tiles reach beyond them, the last one stands for those
 /// that are not there, for what is loaded with it.
-ImplicitGemm::Merged ImplicitGemm::result(const ImplicitOperand& o, ValueId first, const Index& own,
+ImplicitGemm::Merged ImplicitGemm::result(const ImplicitOperand& o, ValueId first, const Expr& own,
                                           int64_t rows, BlockId block) {
   ValueId at = b_.add(first, own), exists = kNone;
   if (o.extent() % rows != 0) {
     exists = b_.lt(at, b_.index(o.extent()));
     at = e_.min_index(at, b_.index(o.extent() - 1));
   }
-  Merged out = merged(o.along, index(at), block);
+  Merged out = merged(o.along, expr(at), block);
   out.exists = exists;
   return out;
 }
@@ -377,8 +374,8 @@ ImplicitGemm::Merged ImplicitGemm::result(const ImplicitOperand& o, ValueId firs
 void ImplicitGemm::store_results(BlockId block) {
   const MatrixInfo& info = p_.info;
   const bool is_paired = info.row_step == 0;
-  const Index own_row = index(own_row_), own_column = index(own_column_);
-  const Index lane_group = index(lane_group_), part = index(part_);
+  const Expr own_row = expr(own_row_), own_column = expr(own_column_);
+  const Expr lane_group = expr(lane_group_), part = expr(part_);
   // By slot and sum of the instruction.
   std::vector<std::vector<Merged>> rows, columns;
   for (uint32_t slot = 0; slot < p_.left.slots; slot += info.a_slots) {
@@ -386,7 +383,7 @@ void ImplicitGemm::store_results(BlockId block) {
     for (uint32_t s = 0; s < info.sums; ++s) {
       const int64_t offset = is_paired ? int64_t{slot + s / 2} * info.slot
                                        : int64_t{slot} * info.slot + int64_t{s} * info.row_step;
-      const Index own = own_row + (is_paired ? lane_group : Index(part * info.row_part));
+      const Expr own = own_row + (is_paired ? lane_group : Expr(part * info.row_part));
       if (is_paired && s % 2 != 0)
         out.push_back(out.back());
       else
@@ -397,7 +394,7 @@ void ImplicitGemm::store_results(BlockId block) {
     std::vector<Merged>& out = columns.emplace_back();
     for (uint32_t s = 0; s < info.sums; ++s) {
       const int64_t offset = int64_t{slot} * info.slot;
-      const Index own = own_column + (is_paired ? Index(part * 2 + s % 2) : lane_group);
+      const Expr own = own_column + (is_paired ? Expr(part * 2 + s % 2) : lane_group);
       if (s >= (is_paired ? 2u : 1u))
         out.push_back(out[is_paired ? s - 2 : 0]);
       else
@@ -427,10 +424,9 @@ void ImplicitGemm::run() {
   stage_.emplace(e_, array);
   const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
   place_tile(groups.index, groups.body);
-  const Index lane_group = index(lane_group_),
-              part = index(p_.info.parts == 1 ? b_.index(0) : part_);
-  left_.emplace(stage_->fragments(p_.info, index(own_row_), lane_group, part));
-  right_.emplace(stage_->fragments(p_.info, index(own_column_), lane_group, part));
+  const Expr lane_group = expr(lane_group_), part = expr(p_.info.parts == 1 ? b_.index(0) : part_);
+  left_.emplace(stage_->fragments(p_.info, expr(own_row_), lane_group, part));
+  right_.emplace(stage_->fragments(p_.info, expr(own_column_), lane_group, part));
   // Words need params that start at multiples of 16 bytes; memory that a program was given may not.
   const auto has_words = [](const ImplicitOperand& o) {
     return o.gather != Gather::kElements && !o.is_unaligned;
@@ -469,7 +465,7 @@ void ImplicitGemm::run() {
       const Confined behind(e_, block);
       store_results(block);
     }
-    if (has_two_ways) b_.close_if(block, is_fast ? is_aligned : e_.negated(is_aligned));
+    if (has_two_ways) b_.close_if(block, is_fast ? is_aligned : b_.negated(is_aligned));
   }
   b_.close_groups(groups, 0, kNone);
 }

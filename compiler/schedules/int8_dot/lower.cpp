@@ -2,6 +2,7 @@
 // int8 dot products, written out as dot products of words.
 #include <algorithm>
 
+#include "compiler/program/expr.h"
 #include "compiler/schedules/int8_dot/lowering.h"
 #include "compiler/schedules/loops/lowering.h"
 #include "runtime/base/check.h"
@@ -105,7 +106,8 @@ void Int8Dot::emit_dots(const Node* sum, const std::vector<Env>& envs, const Nod
     for (size_t i = 0; i < others.size(); ++i) {
       const ValueId v = e_.emit(others[i], env);
       const uint32_t wide = std::max(b_.type(start).lanes, b_.type(v).lanes);
-      start = i == 0 ? v : b_.add(e_.splat(start, wide), e_.splat(v, wide));
+      const Expr left(b_, e_.splat(start, wide)), right(b_, e_.splat(v, wide));
+      start = i == 0 ? v : ValueId{Expr(left + right)};
     }
     sums.push_back(e_.splat(start, lanes));
   }
@@ -229,8 +231,8 @@ ValueId Int8Dot::emit_word(const Node* n, const Env& env, const Node* stream) {
     const int64_t kept = is_left ? 0xff << amount : 0xff >> amount;
     v = b_.bit_and(moved, b_.like_int(moved, in_all_bytes(kept)));
   } else if (n->op == Op::kMul) {  // 1 becomes 255, and no byte carries into another
-    const ValueId bit = emit_word(n->src[0], env, stream);
-    v = b_.sub(b_.shl(bit, 8), bit);
+    const Expr bit(b_, emit_word(n->src[0], env, stream));
+    v = Expr((bit << 8) - bit);
   } else {
     const ValueId x = emit_word(n->src[0], env, stream), y = emit_word(n->src[1], env, stream);
     const uint32_t lanes = std::max(b_.type(x).lanes, b_.type(y).lanes);

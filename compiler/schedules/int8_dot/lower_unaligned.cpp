@@ -73,7 +73,7 @@ void Int8Dot::guard_words(const std::vector<const Node*>& dots, BlockId block,
     const ValueId one = b_.is_aligned(static_cast<int>(p));
     is_aligned = is_aligned == kNone ? one : b_.bit_and(is_aligned, one);
   }
-  const ValueId is_not = b_.raw(Op::kNot, DType::kBool, {is_aligned});
+  const ValueId is_not = b_.negated(is_aligned);
   // What is made in one block is not there in the other.
   is_guarded_ = true;
   for (const bool is_fast : {true, false}) {

@@ -78,8 +78,8 @@ void LoopLowering::lower_merged(BlockId block, ValueId block_index) {
     counts.push_back(axis.step() == 1 ? extent : b_.alu(Op::kDiv, DType::kI64, args));
     total = b_.mul(total, counts.back());
   }
-  const Index begin = Index(b_, block_index) * schedule_.chunk;
-  const Index end = min(begin + schedule_.chunk, Index(b_, total));
+  const Expr begin = Expr(b_, block_index) * schedule_.chunk;
+  const Expr end = min(begin + schedule_.chunk, Expr(b_, total));
   const Builder::Loop loop = b_.open_loop(block);
   Instances instances = start;
   ValueId rest = loop.index;

@@ -23,8 +23,8 @@ void LoopLowering::lower_tiles(size_t axis, BlockId block, const Instances& inst
                                ValueId begin, ValueId end) {
   const AxisPlan& plan = schedule_.loops[axis];
   const Builder::Loop loop = b_.open_loop(block);
-  const Index first(b_, loop.index), last(b_, end);
-  const Index tile_end = min(first + plan.tile, last);
+  const Expr first(b_, loop.index), last(b_, end);
+  const Expr tile_end = min(first + plan.tile, last);
   tiles_[plan.range] = {loop.index, tile_end};
   lower_inner(axis + 1, loop.body, instances);
   tiles_.erase(plan.range);
@@ -54,14 +54,13 @@ void LoopLowering::lower_axis(size_t axis, BlockId block, const Instances& insta
     if (i + 1 < widths.size()) {
       const ValueId count = b_.sub(end, from);
       const ValueId length = e_.max_index(count, b_.index(0));
-      const Index first(b_, from);
-      to = Index(first + whole_steps({b_, length}, step));
+      const Expr first(b_, from);
+      to = Expr(first + whole_steps({b_, length}, step));
       if (step & (step - 1)) {
-        const ValueId whole = b_.bitcast(
-            b_.raw(Op::kMod, DType::kU64,
-                   {b_.bitcast(length, DType::kU64), b_.bitcast(b_.index(step), DType::kU64)}),
-            DType::kI64);
-        to = Index(first + (Index(b_, length) - Index(b_, whole)));
+        const Expr wide = bitcast(Expr(b_, length), DType::kU64);
+        const Expr whole =
+            bitcast(wide % bitcast(Expr(b_, b_.index(step)), DType::kU64), DType::kI64);
+        to = Expr(first + (Expr(b_, length) - whole));
       }
     }
     if (is_masked && i + 1 == widths.size())
@@ -89,7 +88,7 @@ void LoopLowering::lower_masked(size_t axis, BlockId block, const Instances& ins
   const AxisPlan& plan = schedule_.loops[axis];
   const Builder::Loop loop = b_.open_loop(block);
   const uint32_t binding = e_.make_bindings(loop.index, loop.body, 0, plan.lanes, 0);
-  const ValueId left = b_.convert(b_.sub(end, loop.index), DType::kI32);
+  const Expr left = convert(Expr(b_, end) - Expr(b_, loop.index), DType::kI32);
   const ValueId lane = b_.convert(b_.iota(plan.lanes, 1), DType::kI32);
   const ValueId most = e_.splat(left, plan.lanes);
   e_.set_mask(binding, b_.lt(lane, most));

@@ -40,7 +40,7 @@ ValueId RowCache::index_of(const Row& row, const Env& env) {
     const uint32_t number = e_.number_of(ranges[i]);
     first[number] = e_.binding(env[number]).first_lane;
     const ValueId index = e_.emit(ranges[i], first);
-    at = Index(Index(b_, index) * step + Index(b_, at));
+    at = Expr(Expr(b_, index) * step + Expr(b_, at));
     step *= std::max<int64_t>(ranges[i]->src[0]->hi, 1);
   }
   return at;

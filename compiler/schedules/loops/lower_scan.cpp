@@ -3,6 +3,7 @@
 // iteration to iteration.
 #include <algorithm>
 
+#include "compiler/program/expr.h"
 #include "compiler/schedules/loops/lowering.h"
 #include "runtime/base/check.h"
 
@@ -77,7 +78,8 @@ ValueId Scan::emit(const Node* n, const Env& env) {
   const uint32_t reg = register_of(n, env, {t, lanes > 1 ? 1 : wide});
   ValueId so_far = b_.read(body, reg);
   for (const Env& iteration : iterations) {
-    const ValueId value = e_.splat(b_.cast(e_.emit(n->src[0], iteration), t), wide);
+    const Expr element(b_, e_.emit(n->src[0], iteration));
+    const ValueId value = e_.splat(Expr(cast(element, t)), wide);
     ValueId result = kNone;
     if (lanes > 1) {
       const ValueId scanned = scan_lanes(op, value);

@@ -46,12 +46,12 @@ class QuantisedGemm {
     const bool has_more = !e_.schedule().loops.empty();
     env_ = e_.unbound();
     extent_ = e_.emit(p_.vectors->src[0], env_);
-    const Index extent(b_, extent_);
+    const Expr extent(b_, extent_);
     const ValueId tiles =
-        e_.divide_index(Op::kDiv, Index(extent + (p_.block_n() - 1)), b_.index(p_.block_n()), true);
-    const Index vector_tile(b_, e_.next_digit(&rest, tiles, false));
+        e_.divide_index(Op::kDiv, Expr(extent + (p_.block_n() - 1)), b_.index(p_.block_n()), true);
+    const Expr vector_tile(b_, e_.next_digit(&rest, tiles, false));
     const int64_t row_tiles = p_.rows->src[0]->imm / p_.block_m();
-    const Index row_tile(b_, e_.next_digit(&rest, b_.index(row_tiles), !has_more));
+    const Expr row_tile(b_, e_.next_digit(&rest, b_.index(row_tiles), !has_more));
     env_ = bind_batch(e_, rest, std::move(env_), body_);
     if (!is_constant()) {
       int64_t others = row_tiles;
@@ -67,20 +67,20 @@ class QuantisedGemm {
       lane_group_ = b_.bit_and(item, b_.index(info_.slot - 1));
       part_ = b_.shr(lane, std::countr_zero(info_.slot));
     }
-    const Index sub_group(b_, warp);
-    const Index warp_m = sub_group & (p_.warps_m - 1);
-    const Index warp_n(b_, b_.shr(warp, std::countr_zero(p_.warps_m)));
-    const Index first_row = row_tile * p_.block_m();
-    const Index own_row = warp_m * (p_.block_m() / p_.warps_m);
-    row_ = Index(first_row + own_row);
-    first_vector_ = Index(vector_tile * p_.block_n());
+    const Expr sub_group(b_, warp);
+    const Expr warp_m = sub_group & (p_.warps_m - 1);
+    const Expr warp_n(b_, b_.shr(warp, std::countr_zero(p_.warps_m)));
+    const Expr first_row = row_tile * p_.block_m();
+    const Expr own_row = warp_m * (p_.block_m() / p_.warps_m);
+    row_ = Expr(first_row + own_row);
+    first_vector_ = Expr(vector_tile * p_.block_n());
     // The last tile begins so that none of it lies outside: what it shares with the one before is
     // stored by that one.
-    const Index last(b_, e_.max_index(Index(extent - p_.block_n()), b_.index(0)));
+    const Expr last(b_, e_.max_index(Expr(extent - p_.block_n()), b_.index(0)));
     const bool is_whole = is_constant() && p_.vectors->src[0]->imm % p_.block_n() == 0;
-    const Index start(b_, is_whole ? first_vector_ : e_.min_index(first_vector_, last));
-    const Index own_vector = warp_n * (p_.block_n() / p_.warps_n);
-    vector_ = Index(start + own_vector);
+    const Expr start(b_, is_whole ? first_vector_ : e_.min_index(first_vector_, last));
+    const Expr own_vector = warp_n * (p_.block_n() / p_.warps_n);
+    vector_ = Expr(start + own_vector);
     is_shifted_ = !is_whole;
     // Fewer vectors than the least tile: the last one stands for those that are not there.
     is_clamped_ = !is_constant() || p_.vectors->src[0]->imm < p_.block_n();
@@ -94,21 +94,21 @@ class QuantisedGemm {
 
   /// Rows and vectors of fragments and of results; see StmtKind::kMma and MatrixInfo.
   void bind_lanes() {
-    const Index lane_group(b_, lane_group_), part(b_, part_), row(b_, row_), vector(b_, vector_);
+    const Expr lane_group(b_, lane_group_), part(b_, part_), row(b_, row_), vector(b_, vector_);
     const uint32_t step = info_.slot;
-    Offsets rows(e_, Index(row + lane_group), body_);
+    Offsets rows(e_, Expr(row + lane_group), body_);
     for (uint32_t slot = 0; slot < p_.row_tiles * info_.a_slots; ++slot)
       row_bindings_.push_back(rows.at(int64_t{slot} * step).binding);
-    const Index own = vector + lane_group;
+    const Expr own = vector + lane_group;
     Offsets vectors = vector_offsets(own);
     std::vector<Offsets::Position> columns;
     for (uint32_t slot = 0; slot < p_.vector_tiles; ++slot)
       columns.push_back(vectors.at(int64_t{slot} * step));
     for (const Offsets::Position& c : columns) vector_bindings_.push_back(c.binding);
     const bool is_paired = info_.row_step == 0;
-    const Index pair = vector + part * 2;
+    const Expr pair = vector + part * 2;
     Offsets pairs = vector_offsets(pair);
-    Offsets parts(e_, Index(row + part * info_.row_part), body_);
+    Offsets parts(e_, Expr(row + part * info_.row_part), body_);
     for (uint32_t i = 0; i < p_.row_tiles; ++i)
       for (uint32_t j = 0; j < p_.vector_tiles; ++j)
         for (uint32_t s = 0; s < info_.sums; ++s) {
@@ -123,9 +123,9 @@ class QuantisedGemm {
                    .sum = s,
                    .exists = column.exists};
           if (is_shifted_) {
-            const ValueId at = Index((is_paired ? pair : own) + offset);
-            const ValueId is_own = e_.negated(b_.lt(at, first_vector_));
-            r.exists = r.exists == kNone ? is_own : b_.bit_and(r.exists, is_own);
+            const Expr at = (is_paired ? pair : own) + offset;
+            const Expr is_own = !(at < Expr(b_, first_vector_));
+            r.exists = r.exists == kNone ? ValueId{is_own} : b_.bit_and(r.exists, is_own);
           }
           results_.push_back(std::move(r));
         }
@@ -143,7 +143,7 @@ class QuantisedGemm {
       const ValueId one = b_.is_aligned(static_cast<int>(param));
       is_aligned = is_aligned == kNone ? one : b_.bit_and(is_aligned, one);
     }
-    const ValueId is_not = e_.negated(is_aligned);
+    const ValueId is_not = b_.negated(is_aligned);
     for (const bool is_fast : {true, false}) {
       is_fast_ = is_fast;
       const BlockId block = b_.open_block(body_);
@@ -257,7 +257,7 @@ class QuantisedGemm {
       if (i == 0)
         out = word;
       else
-        out = b_.select(b_.eq(turn, b_.index(static_cast<int64_t>(i))), word, out);
+        out = Expr(select(Expr(b_, turn) == i, Expr(b_, word), Expr(b_, out)));
     }
     return out;
   }
@@ -271,10 +271,10 @@ class QuantisedGemm {
       const Node* range = dot->src[i];
       const int64_t width = range == plan.along ? 4 : 1;
       const bool has_steps = range->src[0]->imm > width;
-      const Index base(b_, has_steps ? lane : b_.index(0));
+      const Expr base(b_, has_steps ? lane : b_.index(0));
       // Lanes of one part all have the same word.
       const bool is_same = info_.parts == 1 || !has_steps;
-      const ValueId from = is_same ? b_.index(0) : width == 1 ? ValueId(base) : Index(base * width);
+      const ValueId from = is_same ? b_.index(0) : width == 1 ? ValueId(base) : Expr(base * width);
       at = e_.bound(at, range, e_.make_bindings(from, body_, has_steps ? first * width : 0, 1, 0));
     }
     return emit_word(factor, at);
@@ -296,8 +296,8 @@ class QuantisedGemm {
         return b_.bit_and(moved, b_.like_int(moved, in_every_byte(kept)));
       }
       case Op::kMul: {  // 1 becomes 255, and no byte carries into another
-        const ValueId bit = emit_word(n->src[0], env);
-        return b_.sub(b_.shl(bit, 8), bit);
+        const Expr bit(b_, emit_word(n->src[0], env));
+        return Expr((bit << 8) - bit);
       }
       default: {
         const ValueId x = emit_word(n->src[0], env), y = emit_word(n->src[1], env);

@@ -40,7 +40,7 @@ std::vector<uint32_t> SplitKGemm::bind(const SplitKSide& side, ValueId first, Bl
       out.push_back(lines.at(i).binding);
       continue;
     }
-    const Index at = min(Index(b_, first) + i, side.extent() - 1);
+    const Expr at = min(Expr(b_, first) + i, side.extent() - 1);
     out.push_back(e_.make_bindings(at, block, 0, 1, 0));
   }
   return out;
@@ -48,12 +48,12 @@ std::vector<uint32_t> SplitKGemm::bind(const SplitKSide& side, ValueId first, Bl
 
 void SplitKGemm::place_tile(ValueId group, BlockId block) {
   ValueId rest = group;
-  const Index column(b_, e_.next_digit(&rest, b_.index(p_.n.tiles()), false));
+  const Expr column(b_, e_.next_digit(&rest, b_.index(p_.n.tiles()), false));
   const bool is_last = e_.schedule().loops.empty();
-  const Index row(b_, e_.next_digit(&rest, b_.index(p_.m.tiles()), is_last));
+  const Expr row(b_, e_.next_digit(&rest, b_.index(p_.m.tiles()), is_last));
   env_ = bind_batch(e_, rest, e_.unbound(), block);
-  row_ = Index(row * p_.m.tile);
-  column_ = Index(column * p_.n.tile);
+  row_ = Expr(row * p_.m.tile);
+  column_ = Expr(column * p_.n.tile);
   rows_ = bind(p_.m, row_, block);
   columns_ = bind(p_.n, column_, block);
   accumulators_ = clear_registers(b_, block, {p_.reduce->dtype, 1}, p_.results());
@@ -94,8 +94,8 @@ void SplitKGemm::accumulate(const Env& env, BlockId block) {
   if (whole == length) return;
   const Builder::Loop loop = b_.open_loop(block);
   step(env, loop.index, 1, loop.body);
-  const Index item(b_, b_.item());
-  b_.close_loop(loop, Index(item + whole), b_.index(length), p_.splits);
+  const Expr item(b_, b_.item());
+  b_.close_loop(loop, Expr(item + whole), b_.index(length), p_.splits);
 }
 
 /// Two passes: `adders` work-items add a share each of a result's partial sums, then one adds
@@ -104,20 +104,20 @@ void SplitKGemm::add_partials(BlockId block) {
   const DType type = p_.reduce->dtype;
   const uint32_t partials = b_.add_local(type, uint64_t{p_.results()} * p_.row());
   sums_ = b_.add_local(type, uint64_t{p_.results()} * p_.short_row());
-  const Index item(b_, b_.item());
+  const Expr item(b_, b_.item());
   for (uint32_t i = 0; i < p_.results(); ++i) {
-    const Index at = item + int64_t{i} * p_.row();
+    const Expr at = item + int64_t{i} * p_.row();
     b_.local_store(block, partials, at, b_.read(block, accumulators_[i]));
   }
   b_.barrier(block);
   const uint32_t adders = p_.adders(), busy = adders * p_.results();
   const auto add = [&](BlockId body) {
-    const Index result(b_, b_.shr(b_.item(), std::countr_zero(adders)));
-    const Index adder = item & int64_t{adders - 1};
-    const Index first = result * p_.row() + adder;
+    const Expr result(b_, b_.shr(b_.item(), std::countr_zero(adders)));
+    const Expr adder = item & int64_t{adders - 1};
+    const Expr first = result * p_.row() + adder;
     const ValueId sum =
         reduce_shared(b_, body, ir::ReduceOp::kSum, partials, first, adders, p_.splits / adders);
-    const Index at = result * p_.short_row() + adder;
+    const Expr at = result * p_.short_row() + adder;
     b_.local_store(body, sums_, at, sum);
   };
   if (busy == p_.splits)
@@ -129,23 +129,23 @@ void SplitKGemm::add_partials(BlockId block) {
 
 /// Work-item i has result number i of the tile, and does what follows the sum.
 void SplitKGemm::store_result(BlockId block) {
-  const Index item(b_, b_.item());
+  const Expr item(b_, b_.item());
   const ValueId width = b_.index(p_.n.tile);
-  const Index row(b_, b_.add(row_, e_.divide_index(Op::kDiv, item, width, true)));
-  const Index column(b_, b_.add(column_, e_.divide_index(Op::kMod, item, width, true)));
-  ValueId exists = b_.lt(item, b_.index(p_.results()));
-  const auto inside = [&](const SplitKSide& side, ValueId at) {
-    if (side.is_cut()) exists = b_.bit_and(exists, b_.lt(at, b_.index(side.extent())));
+  const Expr row = Expr(b_, row_) + Expr(b_, e_.divide_index(Op::kDiv, item, width, true));
+  const Expr column = Expr(b_, column_) + Expr(b_, e_.divide_index(Op::kMod, item, width, true));
+  Expr exists = item < p_.results();
+  const auto inside = [&](const SplitKSide& side, const Expr& at) {
+    if (side.is_cut()) exists = exists & (at < side.extent());
   };
   inside(p_.m, row);
   inside(p_.n, column);
   e_.branch(exists, block, [&](BlockId body) {
     const Env at_row = e_.bound_at(env_, p_.m.along, row, body);
-    const Instances all{e_.bound_at(at_row, p_.n.along, column, body)};
-    const Index first = item * p_.short_row();
-    e_.set_known(p_.reduce, all[0],
-                 reduce_shared(b_, body, ir::ReduceOp::kSum, sums_, first, 1, p_.adders()));
-    e_.emit_stores(body, all, e_.kernel().stores);
+    const Env result = e_.bound_at(at_row, p_.n.along, column, body);
+    const Expr first = item * p_.short_row();
+    Epilogue out(e_, p_.reduce);
+    out.add(result, reduce_shared(b_, body, ir::ReduceOp::kSum, sums_, first, 1, p_.adders()));
+    out.store(body);
   });
 }
 

@@ -80,8 +80,8 @@ void TopK::sort(BlockId block, const Env& env) {
   const uint32_t sum = b.add_register({DType::kI32, 1});
   const ValueId begin = b.index(0), end = b.index(length), bias = b.index(INT64_MIN);
   const ValueId none = b.constant({DType::kI32, 1}, 0), one = b.constant({DType::kI32, 1}, 1);
-  const auto digit = [&](ValueId key, ValueId shift) {
-    return b.bit_and(b.raw(Op::kShr, DType::kI64, {key, shift}), b.index(buckets - 1));
+  const auto digit = [&](ValueId key, ValueId shift) -> Expr {
+    return (Expr(b, key) >> Expr(b, shift)) & (buckets - 1);
   };
   const auto count_up = [&](BlockId in, ValueId at) {
     const ValueId before = b.local_load(in, counts, at);
@@ -123,7 +123,8 @@ void TopK::sort(BlockId block, const Env& env) {
   const Builder::Loop scatter = b.open_loop(move);
   const ValueId key = b.local_load(scatter.body, keys, b.add(source, scatter.index));
   const ValueId position = count_up(scatter.body, b.add(table, digit(key, shift)));
-  b.local_store(scatter.body, keys, b.add(target, b.cast(position, DType::kI64)), key);
+  const Expr to = Expr(b, target) + cast(Expr(b, position), DType::kI64);
+  b.local_store(scatter.body, keys, to, key);
   b.close_loop(scatter, begin, end, 1);
   b.assign(move, from, target);
   b.close_if(move, b.ne(alike, b.constant({DType::kI32, 1}, length)));
@@ -161,7 +162,7 @@ void TopK::find(BlockId block, const Env& env) {
   const ValueId extent = e_.emit(s.range->src[0], env);
   const ValueId length = e_.max_index(extent, b_.index(0));
   const int64_t step = int64_t{kVectors} * s.lanes;
-  const Index whole = whole_steps({b_, length}, step);
+  const Expr whole = whole_steps({b_, length}, step);
   const Builder::Loop wide = b_.open_loop(block);
   compare_vectors(s, wide, env);
   b_.close_loop(wide, b_.index(0), whole, step);
