@@ -10,6 +10,7 @@ usage: rooms.py [ROOT]     prints what differs; exit 1 if anything does
 - The table of schedules in docs/compiling.md has the rows of compiler/schedules/strategies.cpp.
 - A folder of more than 12 sources has a README.md, and what it names as `file.h` exists.
 - Links of README.md, CONTRIBUTING.md and docs/ lead to files that exist, and to headings these have.
+- Files and folders that the tables of docs/vocabulary.md name exist.
 - The table "Who verified what" of docs/verification.md has a row for every driver with its interfaces, every
   row of drivers/*/chips.cpp, and every family of firmware in firmware/manifest.gen.inc.
 """
@@ -109,6 +110,19 @@ def check_links(root):
     return found + [f"{page}: no page links to it" for page in pages if page not in linked]
 
 
+def check_vocabulary(root):
+    """Third cells name files and folders, from the root or as one knows them in the compiler."""
+    known, found = [root, os.path.join(root, "compiler"), os.path.join(root, "compiler/schedules")], []
+    text = read(root, "docs/vocabulary.md")
+    for row in re.findall(r"^\| (.*) \|$", text, re.M):
+        cells = row.split(" | ")
+        for name in re.findall(r"`([\w./]+)`", cells[2]) if len(cells) == 3 else []:
+            exists = any(os.path.exists(os.path.join(base, name)) for base in known)
+            if not exists and not glob.glob(os.path.join(root, "compiler", "**", name), recursive=True):
+                found.append(f"docs/vocabulary.md: {cells[0]}: {name} does not exist")
+    return found if "| term |" in text else found + ["docs/vocabulary.md: no table of terms"]
+
+
 def firmware_family(name):
     """amdgpu/gc_11_0_0_mec.bin: amdgpu/gc_11; nvidia/ad102/gsp/gsp-570.144.bin: nvidia/ad102."""
     amd = re.match(r"amdgpu/[a-z]+_\d+", name)
@@ -139,7 +153,7 @@ def check_verification(root):
 
 def check_tree(root):
     return (check_rooms(root) + check_devices(root) + check_schedules(root) + check_readmes(root)
-            + check_links(root) + check_verification(root))
+            + check_links(root) + check_vocabulary(root) + check_verification(root))
 
 
 def main():

@@ -12,8 +12,10 @@ ROOMS = "".join(f"| `{name}` | | |\n" for name in ("drivers/nv", *rooms.PRODUCT)
 FILES = {
     "docs/architecture.md": "## Rooms\n\n| folder | library | what |\n| --- | --- | --- |\n" + ROOMS + "\n## Next\n",
     "README.md": "## What works where\n\n| device | state |\n| --- | --- |\n| a GPU | `DEV=NV`: works |\n"
-                 "## Documents\n\n" + "".join(f"[a](docs/{page}.md) " for page in ("architecture", "compiling", "verification")),
+                 "## Documents\n\n" + "".join(f"[a](docs/{page}.md) " for page in ("architecture", "compiling", "verification", "vocabulary")),
     "docs/compiling.md": "## Schedules\n\n| row | folder |\n| --- | --- |\n| `gemm.simt` | `gemm_gpu` | \n",
+    "docs/vocabulary.md": "| term | meaning | where |\n| --- | --- | --- |\n| GEMM | C = A·B | `gemm_gpu/plan.cpp`, `gemm_gpu` |\n",
+    "compiler/schedules/gemm_gpu/plan.cpp": "",
     "docs/verification.md": "## Who verified what\n\n| claim | by |\n| --- | --- |\n| `CPU` | |\n| `NVK+NV` | |\n"
                             "| `TU10x`, `gfx90` | |\n| `amdgpu/gc_11` | |\n",
     "drivers/builtin.cpp": '{.name = "CPU",\n .interfaces = nullptr,\n{.name = "NV",\n .interfaces = "NVK",\n',
@@ -56,6 +58,13 @@ class Rooms(unittest.TestCase):
     def test_schedules_both_ways(self):
         other = FILES["compiler/schedules/strategies.cpp"].replace("simt", "register")
         self.assertEqual(len(differences({"compiler/schedules/strategies.cpp": other})), 2)
+
+    def test_terms_lead_to_files(self):
+        text = FILES["docs/vocabulary.md"]
+        self.assertEqual(differences({"docs/vocabulary.md": text + "| GEMV | M = 1 | `gemv.cpp` |\n"}),
+                         ["docs/vocabulary.md: GEMV: gemv.cpp does not exist"])
+        self.assertEqual(differences({"docs/vocabulary.md": text + "| GEMV | M = 1 | `plan.cpp` |\n"}), [])
+        self.assertEqual(len(differences({"docs/vocabulary.md": "# Vocabulary\n"})), 1)
 
     def test_many_sources_need_a_guide_whose_files_exist(self):
         many = {f"runtime/s{i}.cpp": "" for i in range(13)}
