@@ -42,7 +42,7 @@ constexpr std::string_view kCacheKind = "kernel";
 constexpr size_t kMaxValues = 2500;
 /// GEMM is worth NVIDIA's assembler a second or two: GELU of a tile of 128×256 takes half of these.
 constexpr size_t kMaxMatrixValues = 20000;
-constexpr std::array kLimits = {ScheduleLimits{}, ScheduleLimits{.max_sums = 32},
+constexpr std::array kLimits = {ScheduleLimits{}, ScheduleLimits{.max_accumulators = 32},
                                 ScheduleLimits{.max_lanes = 16, .has_tiles = false},
                                 ScheduleLimits{.max_lanes = 4, .has_tiles = false},
                                 ScheduleLimits{.max_lanes = 1, .has_tiles = false}};
@@ -81,8 +81,9 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, const
   Stages s;
   for (ScheduleLimits limits : kLimits) {
     limits.knobs = knobs.empty() ? nullptr : &knobs;
-    const bool has_sums = s.schedule.matrix() || s.schedule.implicit();
-    const bool is_same = limits.max_sums < ScheduleLimits{}.max_sums && !has_sums;
+    const bool has_accumulators = s.schedule.matrix() || s.schedule.implicit();
+    const bool is_same =
+        limits.max_accumulators < ScheduleLimits{}.max_accumulators && !has_accumulators;
     if (is_same && !s.program.values.empty()) continue;
     s.schedule = make_schedule(kernel, target, arch.units, limits);
     s.program = BM_TRY(lower(kernel, s.schedule, target));

@@ -118,7 +118,7 @@ class StorageRules {
     const Node* sink = nullptr;    ///< the only stored node that uses it, element for element;
                                    ///< null: none or several
     const Node* kernel = nullptr;  ///< the only stored node that uses it at all; null: several
-    double copies = 1;             ///< how often each element is evaluated
+    double evaluations = 1;        ///< how often each element is evaluated
   };
 
   FusionView make_view() {
@@ -133,7 +133,7 @@ class StorageRules {
     return it == ends_.end() ? Ends{} : it->second;
   }
 
-  /// The one visited first stays; a cast of the other is stored rather than its wider sums.
+  /// The one visited first stays; a cast of the other is stored rather than its wider reduction.
   bool is_second_product(const Node* n, const Ends& ends) {
     // The CPU's GEMM takes several contractions, with the packed operands of each.
     if (!has_work_groups(n->device->hal().arch())) return false;
@@ -162,7 +162,8 @@ class StorageRules {
       const Node* s = passes_through ? user.sink : nullptr;
       if (!s || (ends.sink && s != ends.sink)) is_single = false;
       ends.sink = s;
-      ends.copies = std::max(ends.copies, (is_stored(u) ? 1.0 : user.copies) * growth(*u, *n));
+      ends.evaluations =
+          std::max(ends.evaluations, (is_stored(u) ? 1.0 : user.evaluations) * growth(*u, *n));
     }
     if (!is_single) ends.sink = nullptr;
     return ends;
@@ -201,7 +202,7 @@ class StorageRules {
     if (is_end_of_reduction && !wanted_.contains(n))
       if (const Node* kernel = rows_.kernel_of(n, f.reduced)) {
         ends->sink = kernel;
-        ends->copies = 1;
+        ends->evaluations = 1;
         return false;
       }
     if (is_end_of_reduction && !wanted_.contains(n))
@@ -210,7 +211,7 @@ class StorageRules {
         return false;
       }
     const bool is_repeated =
-        wanted_.contains(n) || (ends->copies > 1 && f.cost > kMaxRepeatedCost &&
+        wanted_.contains(n) || (ends->evaluations > 1 && f.cost > kMaxRepeatedCost &&
                                 (f.reads_memory || f.cost > kMaxSharedCost));
     if (is_repeated || is_end_of_reduction)
       if (const Node* narrow = narrow_source(n)) {
@@ -238,7 +239,7 @@ class StorageRules {
   /// the next reduction (the square of a sum of residuals): what is stored in its place, for all of
   /// them. Else nullptr.
   const Node* shared_source(const Node* n) const {
-    // Sums of a CPU may round their products or not: which one is stored decides that.
+    // Reductions of a CPU may round their products or not: which one is stored decides that.
     if (n->kind != NodeKind::kAlu || !has_work_groups(n->device->hal().arch())) return nullptr;
     if (facts_.at(n).users.size() != 1 || facts_.at(n).users[0]->kind != NodeKind::kReduce)
       return nullptr;
@@ -492,7 +493,7 @@ class Planner {
       f.has_reduce = !is_inner_sum(*n);
       f.reduced = max_elements(n->src[0]->shape);
     }
-    // The sums above count shared parts once per use: only a hint. Look closely before cutting.
+    // The costs above count shared parts once per use: only a hint. Look closely before cutting.
     const auto is_too_big = [&] { return f.cost > kMaxFusedCost || f.buffers > kMaxBuffers; };
     // Lookups of codes use everything twice at each level, and would seem worth storing.
     const bool is_lookup = n->dtype == DType::kU8 && f.cost > kMaxSharedCost;

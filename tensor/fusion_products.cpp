@@ -28,7 +28,7 @@ bool is_pointwise(const Node& n) {
   return n.kind == NodeKind::kAlu || n.kind == NodeKind::kCast || n.kind == NodeKind::kBitcast;
 }
 
-/// Integer sums inside are those of the blocks of quantised matrices.
+/// Integer contractions inside are those of the blocks of quantised matrices.
 bool is_passed(const Node& n) {
   return is_pointwise(n) || is_movement(n) ||
          (n.kind == NodeKind::kReduce && n.dtype == DType::kI32 &&

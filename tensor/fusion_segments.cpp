@@ -28,7 +28,7 @@ class SegmentSearch {
   SegmentSearch(const FusionPlan& plan, const Node* assigned) : plan_(plan), assigned_(assigned) {
     for (const NodePtr& n : plan.order)
       if (is_stored(n.get())) stored_.push_back(n);
-    for (size_t i = 0; i < stored_.size(); ++i) place_[stored_[i].get()] = i;
+    for (size_t i = 0; i < stored_.size(); ++i) number_[stored_[i].get()] = i;
   }
 
   std::vector<SegmentGroup> run() {
@@ -108,7 +108,7 @@ class SegmentSearch {
   NodePtr source_of(size_t first) {
     const Node& segments = *stored_[first];
     for (const Node* s : reads(&segments)) {
-      const size_t from = place_.at(s);
+      const size_t from = number_.at(s);
       Shape all = segments.shape;
       all.emplace_back(kLength);
       if (taken_.contains(s) || !may_join(*s) || s->device != segments.device ||
@@ -159,7 +159,7 @@ class SegmentSearch {
   const FusionPlan& plan_;
   const Node* assigned_;
   std::vector<NodePtr> stored_;  ///< in the order of the plan
-  std::unordered_map<const Node*, size_t> place_;
+  std::unordered_map<const Node*, size_t> number_;
   std::unordered_map<const Node*, NodeSet> reads_;
   NodeSet taken_;
 };

@@ -115,8 +115,8 @@ Tensor windows(const Tensor& x, const Axes& kernel, const Axes& stride, const Ax
 
 namespace {
 
-/// Where a slice bound lies: from the end when negative, never outside [0, n].
-SymInt place(const SymInt& v, const SymInt& n, const Tensor& x, int64_t axis) {
+/// A slice bound as an index: from the end when negative, never outside [0, n].
+SymInt clamped_bound(const SymInt& v, const SymInt& n, const Tensor& x, int64_t axis) {
   const auto undecided = [&]() -> SymInt {
     raise(Code::kUnsupported,
           "slice of axis {} of {}: whether {} lies inside depends on the variables", axis,
@@ -187,8 +187,8 @@ Tensor Tensor::slice(int64_t axis_, const Slice& s) const {
           bm::to_string(shape()));
   if (s.step < 0) return slice_backwards(*this, a, s);
   const SymInt& n = size(a);
-  const SymInt begin = s.begin ? place(*s.begin, n, *this, a) : SymInt(0);
-  const SymInt end = s.end ? place(*s.end, n, *this, a) : n;
+  const SymInt begin = s.begin ? clamped_bound(*s.begin, n, *this, a) : SymInt(0);
+  const SymInt end = s.end ? clamped_bound(*s.end, n, *this, a) : n;
   SymInt length = end - begin;
   if (length.max() <= 0) length = 0;
   if (length.min() < 0)
@@ -322,14 +322,14 @@ std::vector<Tensor> Tensor::chunk(int64_t n, int64_t axis_) const {
 
 namespace {
 
-/// Tensors [lo, hi) placed in the whole, as a balanced tree of selections: each element passes
+/// Tensors [lo, hi) padded to the whole, as a balanced tree of selections: each element passes
 /// log2(count) comparisons, and only the tensor it comes from is read.
-Tensor join(const std::vector<Tensor>& placed, const std::vector<SymInt>& offsets,
+Tensor join(const std::vector<Tensor>& padded, const std::vector<SymInt>& offsets,
             const Tensor& position, size_t lo, size_t hi) {
-  if (hi - lo == 1) return placed[lo];
+  if (hi - lo == 1) return padded[lo];
   const size_t mid = (lo + hi) / 2;
   return select(position < ops::number(offsets[mid], position),
-                join(placed, offsets, position, lo, mid), join(placed, offsets, position, mid, hi));
+                join(padded, offsets, position, lo, mid), join(padded, offsets, position, mid, hi));
 }
 
 /// Operands of one kernel: every element passes a comparison for each time their number halves, and
@@ -372,19 +372,19 @@ Tensor Tensor::cat(std::span<const Tensor> tensors, int64_t axis_) {
       groups.push_back(cat({&parts[i], std::min(kMostJoined, parts.size() - i)}, a).contiguous());
     return cat(groups, a);
   }
-  std::vector<Tensor> placed;
+  std::vector<Tensor> padded;
   std::vector<SymInt> offsets;
   SymInt offset = 0;
   for (const Tensor& x : parts) {
     std::vector<SymInt> room(static_cast<size_t>(2 * x.rank()), SymInt(0));
     room[static_cast<size_t>(2 * a)] = offset;
     room[static_cast<size_t>(2 * a) + 1] = total - offset - x.size(a);
-    placed.push_back(pad_raw(x, room, {}));
+    padded.push_back(pad_raw(x, room, {}));
     offsets.push_back(offset);
     offset = offset + x.size(a);
   }
   const Tensor position = ops::iota_along(total, a, parts[0].rank(), parts[0].device());
-  return join(placed, offsets, position, 0, placed.size());
+  return join(padded, offsets, position, 0, padded.size());
 }
 
 Tensor Tensor::stack(std::span<const Tensor> tensors, int64_t axis_) {

@@ -81,7 +81,7 @@ Tensor count_of(const Tensor& x, const Axes& axes, DType t) {
   return ops::number(n, x).cast(t);
 }
 
-/// Mean at the width sums are kept in; reduced axes stay.
+/// Mean at the width accumulators have; reduced axes stay.
 Tensor wide_mean(const Tensor& x, const Axes& axes) {
   const Tensor wide = x.cast(ops::wide_float(x.dtype()));
   return reduce(ir::ReduceOp::kSum, wide, axes) / count_of(x, axes, wide.dtype());
@@ -106,9 +106,10 @@ Tensor arg_extreme(const Tensor& x, std::optional<int64_t> axis, bool keepdim, i
       return keepdim ? *at : ops::drop_axes(*at, {a});
   Tensor is_hit = x == reduce(op, x, {a});
   if (is_float(x.dtype())) is_hit = is_hit | x.isnan();
-  const Tensor place = ops::iota_along(x.size(a), a, x.rank(), x.device());
-  const Tensor first = reduce(ir::ReduceOp::kMin,
-                              select(is_hit, place, scalar_like(place, 0) + x.size(a).max()), {a});
+  const Tensor position = ops::iota_along(x.size(a), a, x.rank(), x.device());
+  const Tensor first =
+      reduce(ir::ReduceOp::kMin,
+             select(is_hit, position, scalar_like(position, 0) + x.size(a).max()), {a});
   return keepdim ? first : ops::drop_axes(first, {a});
 }
 
@@ -272,8 +273,8 @@ Tensor scan_in_parts(ir::ReduceOp op, const Tensor& x, int64_t axis, int64_t par
   };
   Tensor out;
   if (op == ir::ReduceOp::kSum && t == DType::kF32) {
-    // Sums kept in float32 drift unless what is before a part is added last; and scans, which are
-    // compensated, end with better totals than a reduction.
+    // Running sums in float32 drift unless what is before a part is added last; and scans, which
+    // are compensated, end with better totals than a reduction.
     const Tensor inside = scan_raw(op, tiles, axis + 1);
     const Tensor totals = inside.slice(axis + 1, {length - 1, length, 1}).squeeze(axis + 1);
     out = ops::combine(op, before_each(totals), inside).cast(t);

@@ -91,10 +91,10 @@ Tensor sorted_packed(const Tensor& packed) {
   if (n <= kRankLimit) {
     const Tensor p = packed.contiguous();
     const Tensor is_smaller = p.unsqueeze(-2) < p.unsqueeze(-1);
-    const Tensor place =
+    const Tensor position =
         reduce(ir::ReduceOp::kSum, is_smaller.cast(DType::kI64), {-1}).squeeze(-1).contiguous();
     const Tensor is_here =
-        place.unsqueeze(-2) == ops::iota_along(n, rank - 1, rank + 1, p.device());
+        position.unsqueeze(-2) == ops::iota_along(n, rank - 1, rank + 1, p.device());
     return reduce(ir::ReduceOp::kSum, select(is_here, p.unsqueeze(-2), scalar_like(p, 0)), {-1})
         .squeeze(-1)
         .contiguous();
@@ -117,15 +117,15 @@ Tensor position_of(const Tensor& packed) {
 
 /// Positions that bring the keys (last axis) into ascending order.
 Tensor order_of(const Tensor& key, bool has_64_bits) {
-  const Tensor place = iota(key.size(-1), key.device());
-  if (!has_64_bits) return position_of(sorted_packed(pack(key, place)));
+  const Tensor position = iota(key.size(-1), key.device());
+  if (!has_64_bits) return position_of(sorted_packed(pack(key, position)));
   // Low halves first, then high halves: the second sort keeps the order of the first.
   const Tensor half = constant_int(32, DType::kI64, key.device());
   const Tensor low =
       (key & constant_int(0xffffffff, DType::kI64, key.device())) - (int64_t{1} << 31);
-  const Tensor by_low = position_of(sorted_packed(pack(low, place)));
+  const Tensor by_low = position_of(sorted_packed(pack(low, position)));
   const Tensor high = gather_raw(key >> half, key.rank() - 1, by_low);
-  const Tensor by_high = position_of(sorted_packed(pack(high, place)));
+  const Tensor by_high = position_of(sorted_packed(pack(high, position)));
   return gather_raw(by_low.contiguous(), key.rank() - 1, by_high).contiguous();
 }
 
@@ -157,9 +157,9 @@ Tensor smallest_packed(const Tensor& packed, int64_t k) {
 std::optional<Tensor> ops::first_extreme(const Tensor& x, int64_t axis, bool is_largest) {
   const SymInt& n = x.size(axis);
   if (is_wide(x.dtype()) || !n.is_const() || n.constant() >= int64_t{1} << 31) return std::nullopt;
-  const Tensor place = ops::iota_along(n, axis, x.rank(), x.device());
+  const Tensor position = ops::iota_along(n, axis, x.rank(), x.device());
   return position_of(
-      reduce(ir::ReduceOp::kMin, pack(key_of(x, is_largest, is_largest), place), {axis}));
+      reduce(ir::ReduceOp::kMin, pack(key_of(x, is_largest, is_largest), position), {axis}));
 }
 
 std::pair<Tensor, Tensor> Tensor::sort(int64_t axis_, bool descending) const {

@@ -139,7 +139,7 @@ struct Job {
   const ir::KernelIr* kernel;
   const hal::Arch* arch;
   std::string_view renderer;
-  size_t wanted = 0;  ///< place among those asked for
+  size_t wanted = 0;  ///< position among those asked for
   std::optional<Result<hal::CodeObject>> code = {};
 
   void compile() {

@@ -96,7 +96,7 @@ bool has_float_factors(const Tensor& a) {
 }
 
 /// Split-K over groups: as many parts as give every compute unit a tile. One kernel cannot: its
-/// groups may run in any order and share no sums.
+/// groups may run in any order and share no accumulators.
 std::optional<Parts> group_contraction(const Tensor& a, int64_t kept, int64_t reduced, Parts p) {
   const int64_t units = a.device().hal().arch().units;
   const int64_t tiles = (kept + kGroupTile - 1) / kGroupTile;
@@ -140,7 +140,8 @@ std::optional<Parts> parts_of(const Tensor& a, const Axes& axes) {
   const int64_t busy = has_groups ? int64_t{arch.units} * 3 / 4 : 0;
   const int64_t few =
       has_columns ? std::max(kFewColumns, busy * kGroupColumns) : std::max(kFewRows, busy);
-  // Columns are read a few at a time; whoever sums these has 2^18 elements before it is worth it.
+  // Columns are read a few at a time; whoever reduces these has 2^18 elements before it is worth
+  // it.
   const int64_t least = has_groups && !has_columns ? kGroupLong + 1 : kLongReduction;
   if (reduced < least || kept > few) return std::nullopt;
   const int64_t size = a.size(p.axis).constant();
@@ -159,14 +160,14 @@ Tensor reduce_parts(ir::ReduceOp op, const Tensor& a, const Axes& axes, const Pa
   for (int64_t i : axes) inside.push_back(i >= p.axis ? i + 1 : i);
   Shape shape = a.shape();
   for (int64_t i : axes) shape[static_cast<size_t>(i)] = 1;
-  Tensor sums = reduce(op, tiles, inside);
+  Tensor partials = reduce(op, tiles, inside);
   if (p.is_outermost) {
     std::vector<int64_t> order{p.axis};
-    for (int64_t i = 0; i < sums.rank(); ++i)
+    for (int64_t i = 0; i < partials.rank(); ++i)
       if (i != p.axis) order.push_back(i);
-    sums = sums.permute(order);
+    partials = partials.permute(order);
   }
-  const Tensor parts = sums.contiguous();
+  const Tensor parts = partials.contiguous();
   const Tensor out = reduce(op, parts, {p.is_outermost ? 0 : p.axis}).reshape(shape);
   if (whole == size) return out;
   const Tensor rest = reduce(op, a.slice(p.axis, {whole, size, 1}), axes).contiguous();

@@ -16,7 +16,7 @@ bool is_given(const Node* n) {
   return n->op == Op::kVar;
 }
 
-bool compares_places(const Node* n) {
+bool compares_positions(const Node* n) {
   return ir::is_comparison(n->op) && n->src[0]->dtype == DType::kI64 &&
          std::all_of(n->src.begin(), n->src.end(),
                      [](const Node* s) { return s->lo >= INT32_MIN && s->hi <= INT32_MAX; });
@@ -70,14 +70,14 @@ CostModel::CostModel(const ir::KernelIr& kernel, const TargetInfo& target, uint3
   }
   std::vector<const Node*> nodes;
   collect(values, &nodes);
-  // Users first. Places that are only compared are compared in 32 bits.
+  // Users first. Indices that are only compared are compared in 32 bits.
   std::sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) { return a->id > b->id; });
   std::unordered_set<const Node*> used(values.begin(), values.end());
   for (const Node* n : nodes) {
     if (!used.contains(n)) continue;
     widest_ = std::max(
         widest_, is_half_like(n->dtype) && n->op != Op::kLoad ? int64_t{4} : item_size(n->dtype));
-    if (n->op == Op::kReduce || n->op == Op::kRange || compares_places(n)) continue;
+    if (n->op == Op::kReduce || n->op == Op::kRange || compares_positions(n)) continue;
     const size_t first = n->op == Op::kLoad ? 1 : 0;
     for (const Node* s : n->src.subspan(first)) used.insert(s);
   }

@@ -49,7 +49,8 @@ class CostModel {
   std::vector<const ir::Node*> output_values() const;
   Strides& strides(const ir::Node* range, int64_t chunk);
   /// Output loop along which a load outside reductions is contiguous although it is strided along
-  /// `choice`: merging as many copies of it as there are lanes allows a transposition in registers.
+  /// `choice`: merging as many iterations of it as there are lanes allows a transposition in
+  /// registers.
   const ir::Node* transposing_range(const ir::Node* load, const LaneChoice& choice);
   /// Values computed per output iteration outside reductions.
   double output_nodes() const;

@@ -187,7 +187,7 @@ class Counter {
           is_group ? info.k_words
                    : static_cast<uint32_t>(s.operands.size()) / (info.a_slots + 1) * info.parts;
       const double k = words * 4.0 / static_cast<double>(item_size(info.in));
-      const double n = is_group ? s.sums * 32.0 / m : info.slot;
+      const double n = is_group ? s.accumulators * 32.0 / m : info.slot;
       out_.mma_ops += 2 * m * n * k * times;
       out_.is_mma_int8 = item_size(info.in) == 1;
       out_.sub_group_slots += times;

@@ -14,10 +14,10 @@ std::vector<uint32_t> clear_registers(Builder& b, BlockId block, Type type, size
 }
 
 void contract_fma(Builder& b, std::span<const ValueId> left, std::span<const ValueId> right,
-                  std::span<ValueId> sums) {
+                  std::span<ValueId> accumulators) {
   for (size_t i = 0; i < left.size(); ++i)
     for (size_t j = 0; j < right.size(); ++j) {
-      ValueId& sum = sums[i * right.size() + j];
+      ValueId& sum = accumulators[i * right.size() + j];
       if (sum == kNone)
         sum = b.mul(left[i], right[j]);
       else
@@ -53,8 +53,9 @@ ValueId reduce_shared(Builder& b, BlockId block, ir::ReduceOp op, uint32_t array
   return values[0];
 }
 
-void contract_mma(Builder& b, BlockId block, const MatrixInfo& info, std::span<const uint32_t> sums,
-                  const SlotWords& left, const SlotWords& right) {
+void contract_mma(Builder& b, BlockId block, const MatrixInfo& info,
+                  std::span<const uint32_t> accumulators, const SlotWords& left,
+                  const SlotWords& right) {
   const uint32_t each = info.words(), together = info.a_slots;
   for (size_t w = 0; w < left[0].size(); w += each)
     for (size_t i = 0; i < left.size() / together; ++i)
@@ -67,18 +68,19 @@ void contract_mma(Builder& b, BlockId block, const MatrixInfo& info, std::span<c
         // The instruction would cut the low bits off: every sum would be too near to 0.
         if (info.in == DType::kF32)
           for (ValueId& word : operands) word = b.round_tf32(word);
-        b.matrix(block, info, sums[i * right.size() + j], std::move(operands));
+        b.matrix(block, info, accumulators[i * right.size() + j], std::move(operands));
       }
 }
 
-void settle_sums(Builder& b, BlockId block, const MatrixInfo& info,
-                 std::span<const uint32_t> sums) {
+void settle_accumulators(Builder& b, BlockId block, const MatrixInfo& info,
+                         std::span<const uint32_t> accumulators) {
   if (info.row_step == 0) return;
-  for (const uint32_t first : sums) b.settle(block, first, info.sums);
+  for (const uint32_t first : accumulators) b.settle(block, first, info.accumulators);
 }
 
 void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint32_t first,
-                        uint32_t sums, uint32_t array, const std::array<TileOperand, 2>& tiles) {
+                        uint32_t accumulators, uint32_t array,
+                        const std::array<TileOperand, 2>& tiles) {
   b.pipe(block, PipeOp::kWgmmaFence);
   for (int64_t step = 0; step < LineFragments::kPerLine; ++step) {
     std::array<ValueId, 2> bytes = {};
@@ -90,13 +92,13 @@ void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint3
       bytes[i] = b.add(t.base, b.index(t.offset + step * depth));
       layouts[i] = {!t.is_k_major, static_cast<uint32_t>(t.panel)};
     }
-    b.warpgroup_mma(block, info, first, sums, array, bytes, layouts);
+    b.warpgroup_mma(block, info, first, accumulators, array, bytes, layouts);
   }
   b.pipe(block, PipeOp::kWgmmaCommit);
 }
 
 void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint32_t first,
-                        uint32_t sums, uint32_t array, std::span<const SlotWords> left,
+                        uint32_t accumulators, uint32_t array, std::span<const SlotWords> left,
                         const TileOperand& right, bool is_new) {
   b.pipe(block, PipeOp::kWgmmaFence);
   for (size_t step = 0; step < left.size(); ++step) {
@@ -106,7 +108,7 @@ void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint3
     if (right.is_k_major)
       at = n / LineFragments::kPerLine * right.panel +
            n % LineFragments::kPerLine * LineFragments::kBytesOfK;
-    b.warpgroup_mma(block, info, first, sums, array,
+    b.warpgroup_mma(block, info, first, accumulators, array,
                     {rows[0][0], rows[1][0], rows[0][1], rows[1][1]},
                     b.add(right.base, b.index(right.offset + at)),
                     {!right.is_k_major, static_cast<uint32_t>(right.panel)}, is_new && step == 0);

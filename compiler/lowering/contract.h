@@ -1,5 +1,5 @@
 #pragma once
-// Contraction: sums in registers += products of what was staged (stage.h).
+// Contraction: accumulators in registers += products of what was staged (stage.h).
 
 #include <array>
 #include <functional>
@@ -13,10 +13,10 @@ namespace bm::compiler {
 /// `count` new registers that are zero from `block` on: accumulators.
 std::vector<uint32_t> clear_registers(Builder& b, BlockId block, Type type, size_t count);
 
-/// sums[i·right + j] += left[i]·right[j], by arithmetic of this work-item. A sum that is kNone
-/// becomes its first product.
+/// accumulators[i·right + j] += left[i]·right[j], by arithmetic of this work-item. A sum that is
+/// kNone becomes its first product.
 void contract_fma(Builder& b, std::span<const ValueId> left, std::span<const ValueId> right,
-                  std::span<ValueId> sums);
+                  std::span<ValueId> accumulators);
 
 /// registers[i·right + j] += left(i)·right[j] in vectors; `multiply` makes a sum of a sum and two
 /// factors: Builder::mad, Builder::dot.
@@ -30,14 +30,16 @@ void contract_vectors(
 ValueId reduce_shared(Builder& b, BlockId block, ir::ReduceOp op, uint32_t array, ValueId first,
                       int64_t apart, uint32_t count, uint32_t width = 1);
 
-/// sums += left·right by matrix instructions on registers; `sums`: first register of [left slots of
-/// an instruction][right slot].
-void contract_mma(Builder& b, BlockId block, const MatrixInfo& info, std::span<const uint32_t> sums,
-                  const SlotWords& left, const SlotWords& right);
+/// accumulators += left·right by matrix instructions on registers; `accumulators`: first register
+/// of [left slots of an instruction][right slot].
+void contract_mma(Builder& b, BlockId block, const MatrixInfo& info,
+                  std::span<const uint32_t> accumulators, const SlotWords& left,
+                  const SlotWords& right);
 
-/// Behind the last products and before some work-items go another way than others: the sums are
-/// made by all of them. Where instructions do not say so themselves, compilers would move them.
-void settle_sums(Builder& b, BlockId block, const MatrixInfo& info, std::span<const uint32_t> sums);
+/// Behind the last products and before some work-items go another way than others: the accumulators
+/// are made by all of them. Where instructions do not say so themselves, compilers would move them.
+void settle_accumulators(Builder& b, BlockId block, const MatrixInfo& info,
+                         std::span<const uint32_t> accumulators);
 
 /// A LineTile as instructions on shared memory read it, from byte base + offset on.
 struct TileOperand {
@@ -48,15 +50,16 @@ struct TileOperand {
 };
 
 /// The same by matrix instructions of a group of sub-groups on shared memory, beside its
-/// work-items: all of K in a line. `sums` registers from `first` on.
+/// work-items: all of K in a line. `accumulators` registers from `first` on.
 void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint32_t first,
-                        uint32_t sums, uint32_t array, const std::array<TileOperand, 2>& tiles);
+                        uint32_t accumulators, uint32_t array,
+                        const std::array<TileOperand, 2>& tiles);
 
 /// The same where the left operand is in registers: `left`, by steps of K of 32 bytes, the rows of
-/// a sub-group as for contract_mma. `right`: as deep as there are steps. `is_new`: sums =
+/// a sub-group as for contract_mma. `right`: as deep as there are steps. `is_new`: accumulators =
 /// left·right.
 void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint32_t first,
-                        uint32_t sums, uint32_t array, std::span<const SlotWords> left,
+                        uint32_t accumulators, uint32_t array, std::span<const SlotWords> left,
                         const TileOperand& right, bool is_new);
 
 }  // namespace bm::compiler

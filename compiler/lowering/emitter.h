@@ -35,7 +35,7 @@ struct Binding {
 
 /// Binding number of every range, by dense range number; 0: not bound.
 using Env = std::vector<uint32_t>;
-/// Copies of one loop body, each with its own bindings.
+/// Instances of one loop body, each with its own bindings.
 using Instances = std::vector<Env>;
 /// Values by node and the bindings it depends on.
 using Memo = std::map<std::vector<uint32_t>, ValueId>;
@@ -141,7 +141,7 @@ class Emitter {
   /// The values of `n` for all unrolled instances of a body, whose reductions then share loops.
   std::vector<ValueId> emit_all(const Node* n, const Instances& all, uint32_t lanes);
   void emit_stores(BlockId block, const Instances& instances, const std::vector<ir::Store>& stores);
-  /// Copies of the body that is being filled; nullptr: only one.
+  /// Instances of the body that is being filled; nullptr: only one.
   void set_instances(const Instances* instances) { instances_ = instances; }
   const Instances* instances() const { return instances_; }
   /// All unrolled instances of the surrounding loop bodies, which share one set of loops; `env`

@@ -1,5 +1,6 @@
 #pragma once
-// Epilogue: sums become results, which are stored one by one or in pairs; or wait in a workspace.
+// Epilogue: accumulators become results, which are stored one by one or in pairs; or wait in a
+// workspace.
 
 #include <span>
 #include <vector>

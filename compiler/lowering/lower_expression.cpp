@@ -45,7 +45,7 @@ ValueId Emitter::compute(const Node* n, const Env& env) {
       return b_.add(wide, b_.iota(lanes, *stride));
     }
   } else if (n->dtype == DType::kI64) {
-    // Copies of a loop body share the index of the first and add a constant.
+    // Instances of a loop body share the index of the first and add a constant.
     for (uint32_t r = 0; mask >> r; ++r) {
       if (!(mask & bit(r)) || env[r] == 0 || bindings_[env[r]].offset == 0) continue;
       const std::optional<int64_t> stride = strides(r, 0).stride(n);
@@ -80,7 +80,7 @@ ValueId Emitter::emit_alu(const Node* n, const Env& env) {
     lanes = std::max(lanes, b_.type(args[i]).lanes);
   }
   for (size_t i = 0; i < n->src.size(); ++i) args[i] = splat(args[i], lanes);
-  // Places are compared in 32 bits where they fit: half the vectors.
+  // Indices are compared in 32 bits where they fit: half the vectors.
   if (lanes > 1 && ir::is_comparison(n->op) && n->src[0]->dtype == DType::kI64 &&
       is_narrow(n->src[0]) && is_narrow(n->src[1]))
     for (size_t i = 0; i < 2; ++i) args[i] = b_.convert(args[i], DType::kI32);

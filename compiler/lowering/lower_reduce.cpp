@@ -46,7 +46,7 @@ ValueId Emitter::emit_reduce(const Node* n, const Env& env) {
         (is_instance && has_same_loops && dependencies(other) == dependencies(n) &&
          reduce_level_.at(other) == reduce_level_.at(n) && other_plan.lanes == plan.lanes &&
          other_plan.is_shared == plan.is_shared && other_plan.vector_range == plan.vector_range &&
-         other_plan.copies == plan.copies && !memo_.contains(key(other, env))))
+         other_plan.item_unroll == plan.item_unroll && !memo_.contains(key(other, env))))
       group.push_back(other);
   }
   emit_reduce_group(group, envs, plan);
@@ -221,7 +221,7 @@ ValueId Emitter::accumulate_one(const Node* reduce, const Env& env, ValueId accu
   return b_.reduce_step(reduce->reduce_op(), accumulator, splat(v, t.lanes));
 }
 
-/// Copies pairwise, then halves of the vector pairwise, then the scalar tail.
+/// Unrolled accumulators pairwise, then halves of the vector pairwise, then the scalar tail.
 ValueId Emitter::combine(ReduceState& s, size_t m, BlockId block) {
   const Node* r = s.reduce(m);
   if (s.plan.is_shared) return b_.cast(s.shared[m], r->dtype);

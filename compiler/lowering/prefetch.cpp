@@ -103,8 +103,8 @@ void Prefetch::next_row_half(size_t axis, BlockId body, const Env& env, ValueId 
   const auto step = schedule_.loops.back().step() / 2;
   for (int64_t i = 0; i < step; i += line) {
     const uint32_t binding = e_.make_bindings(b_.add(at, b_.index(i)), body, 0, 1, 0);
-    const ValueId place = e_.emit(load->src[0], e_.bound(env, split_range_, binding));
-    b_.prefetch(body, static_cast<int>(load->imm), b_.add(place, b_.index(*row_of(load, true))));
+    const ValueId element = e_.emit(load->src[0], e_.bound(env, split_range_, binding));
+    b_.prefetch(body, static_cast<int>(load->imm), b_.add(element, b_.index(*row_of(load, true))));
   }
 }
 

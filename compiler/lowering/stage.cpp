@@ -82,7 +82,7 @@ LineCopy LineStage::copy_from(const LineTile& t, const Offsets::Position& across
   return c;
 }
 
-void LineStage::for_copies(const LineTile& t, ValueId at, const Env& env,
+void LineStage::for_chunks(const LineTile& t, ValueId at, const Env& env,
                            const std::function<void(const LineCopy&)>& copy, bool is_there) const {
   const Expr item(b_, b_.item());
   const Expr chunk = item & (LineTile::kChunks - 1);

@@ -122,7 +122,7 @@ class LineStage {
   uint32_t array() const { return array_; }
 
   /// This work-item's share of a tile that lies in shared memory from byte `at` on.
-  void for_copies(const LineTile& t, ValueId at, const Env& env,
+  void for_chunks(const LineTile& t, ValueId at, const Env& env,
                   const std::function<void(const LineCopy&)>& copy, bool is_there = false) const;
   /// The same for a tile whose lines are not contiguous in memory, word by word: work-items copy
   /// squares of eight lines by four words, so that both sides have whole sectors and all banks.

@@ -162,7 +162,7 @@ void Builder::matrix(BlockId block, const MatrixInfo& info, uint32_t first_regis
   Stmt s{.kind = StmtKind::kMma, .target = first_register};
   s.matrix = info.in;
   s.has_signed_right = info.has_signed_right;
-  s.sums = info.sums;
+  s.accumulators = info.accumulators;
   s.operands = std::move(operands);
   program_.blocks[block].stmts.push_back(std::move(s));
 }

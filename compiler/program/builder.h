@@ -62,17 +62,18 @@ class Builder {
   /// CopyKind::kRoundTf32.
   void round_tf32(BlockId block, uint32_t array, ValueId byte, uint32_t bytes);
   void pipe(BlockId block, PipeOp op, uint32_t count = 0);
-  /// kWgmmaWait for all, after which `sums` registers from `first` on may be read.
-  void wait_wgmma(BlockId block, uint32_t first, uint32_t sums);
+  /// kWgmmaWait for all, after which `accumulators` registers from `first` on may be read.
+  void wait_wgmma(BlockId block, uint32_t first, uint32_t accumulators);
   /// See PipeOp::kSettle.
-  void settle(BlockId block, uint32_t first, uint32_t sums);
+  void settle(BlockId block, uint32_t first, uint32_t accumulators);
   ValueId fragment(BlockId block, uint32_t array, ValueId byte, bool is_transposed);
-  void warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register, uint32_t sums,
-                     uint32_t array, std::array<ValueId, 2> bytes, std::array<TileLayout, 2> tiles);
+  void warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register,
+                     uint32_t accumulators, uint32_t array, std::array<ValueId, 2> bytes,
+                     std::array<TileLayout, 2> tiles);
   /// The same where sub-groups have their rows of A as `words` of mma.sync. `is_new_sum`: see Stmt.
-  void warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register, uint32_t sums,
-                     uint32_t array, const std::array<ValueId, 4>& words, ValueId byte,
-                     const TileLayout& tile, bool is_new_sum);
+  void warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register,
+                     uint32_t accumulators, uint32_t array, const std::array<ValueId, 4>& words,
+                     ValueId byte, const TileLayout& tile, bool is_new_sum);
   /// Contiguous elements, at an address that is a multiple of them all.
   void store_together(BlockId block, int param, ValueId index, std::vector<ValueId> values,
                       ValueId gate);
@@ -89,7 +90,7 @@ class Builder {
   /// Prefetches an element that may lie outside the param; never faults.
   void prefetch(BlockId block, int param, ValueId index, bool is_second = false);
   void prefetch_local(BlockId block, uint32_t array, ValueId index);
-  /// Values made while a floor is set are placed in that block or deeper, never hoisted above it.
+  /// Values made while a floor is set belong to that block or a deeper one, never hoisted above it.
   BlockId set_floor(BlockId block);
   BlockId floor() const { return floor_; }
   ValueId call(BlockId block, uint32_t function, std::span<const ValueId> args);

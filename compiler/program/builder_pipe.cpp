@@ -23,21 +23,21 @@ void Builder::round_tf32(BlockId block, uint32_t array, ValueId byte, uint32_t b
 void Builder::pipe(BlockId block, PipeOp op, uint32_t count) {
   Stmt s{.kind = StmtKind::kPipe, .step = count};
   s.pipe = op;
-  s.sums = 0;
+  s.accumulators = 0;
   program_.blocks[block].stmts.push_back(std::move(s));
 }
 
-void Builder::wait_wgmma(BlockId block, uint32_t first, uint32_t sums) {
+void Builder::wait_wgmma(BlockId block, uint32_t first, uint32_t accumulators) {
   Stmt s{.kind = StmtKind::kPipe, .step = 0, .target = first};
   s.pipe = PipeOp::kWgmmaWait;
-  s.sums = sums;
+  s.accumulators = accumulators;
   program_.blocks[block].stmts.push_back(std::move(s));
 }
 
-void Builder::settle(BlockId block, uint32_t first, uint32_t sums) {
+void Builder::settle(BlockId block, uint32_t first, uint32_t accumulators) {
   Stmt s{.kind = StmtKind::kPipe, .target = first};
   s.pipe = PipeOp::kSettle;
-  s.sums = sums;
+  s.accumulators = accumulators;
   program_.blocks[block].stmts.push_back(std::move(s));
 }
 
@@ -87,11 +87,11 @@ ValueId Builder::round_tf32(ValueId word) {
 }
 
 void Builder::warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register,
-                            uint32_t sums, uint32_t array, std::array<ValueId, 2> bytes,
+                            uint32_t accumulators, uint32_t array, std::array<ValueId, 2> bytes,
                             std::array<TileLayout, 2> tiles) {
   Stmt s{.kind = StmtKind::kWarpgroupMma, .target = first_register};
   s.matrix = info.in;
-  s.sums = sums;
+  s.accumulators = accumulators;
   s.local = array;
   s.tiles = tiles;
   s.operands = {bytes[0], bytes[1]};
@@ -99,11 +99,12 @@ void Builder::warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t firs
 }
 
 void Builder::warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register,
-                            uint32_t sums, uint32_t array, const std::array<ValueId, 4>& words,
-                            ValueId byte, const TileLayout& tile, bool is_new_sum) {
+                            uint32_t accumulators, uint32_t array,
+                            const std::array<ValueId, 4>& words, ValueId byte,
+                            const TileLayout& tile, bool is_new_sum) {
   Stmt s{.kind = StmtKind::kWarpgroupMma, .target = first_register};
   s.matrix = info.in;
-  s.sums = sums;
+  s.accumulators = accumulators;
   s.is_new_sum = is_new_sum;
   s.local = array;
   s.tiles[1] = tile;

@@ -108,11 +108,11 @@ enum class PipeOp : uint8_t {
   kProxyFence,    ///< proxy fence: wgmma may read what this work-item stored or copied
   kWgmmaFence,    ///< wgmma.fence: accumulators that were written may be added to
   kWgmmaCommit,   ///< wgmma.commit_group: the MMAs so far are one more group
-  kWgmmaWait,     ///< wgmma.wait_group: until all but the last `step` groups are done; `sums`
-                  ///< accumulators from target
-  kOrder,         ///< what follows is not begun before what came first: stores of what was loaded
-                  ///< would wait for it in front of the MMAs in between
-  kSettle,        ///< the kMma so far on `sums` accumulators from target are done by all lanes
+  kWgmmaWait,  ///< wgmma.wait_group: until all but the last `step` groups are done; `accumulators`
+               ///< accumulators from target
+  kOrder,      ///< what follows is not begun before what came first: stores of what was loaded
+               ///< would wait for it in front of the MMAs in between
+  kSettle,     ///< the kMma so far on `accumulators` accumulators from target are done by all lanes
 };
 
 enum class StmtKind : uint8_t {
@@ -176,7 +176,7 @@ struct Stmt {
   BlockId body = kNone;                  ///< kLoop, kIf
   DType matrix = DType::kF16;            ///< kMma: of the operands
   bool has_signed_right = false;         ///< kMma of uint8: B is int8
-  uint32_t sums = 4;                     ///< kMma: accumulators
+  uint32_t accumulators = 4;             ///< kMma: accumulators
   bool is_new_sum = false;               ///< kWarpgroupMma: accumulators count as zeros before
   CopyKind copy = CopyKind::kAsync;      ///< kCopy
   PipeOp pipe = PipeOp::kCommitCopies;   ///< kPipe

@@ -241,7 +241,7 @@ class Verifier {
   }
 
   Status warpgroup_mma(const Stmt& s) {
-    BM_TRY(sums(s));
+    BM_TRY(accumulators(s));
     if (is_bytes(s.local)) BM_TRY(read(s.local));
     const size_t words = s.operands.size() > 2 ? 4 : 0;
     for (size_t i = 0; i < s.operands.size(); ++i) {
@@ -251,14 +251,14 @@ class Verifier {
       if (i < words && p_.type(v) != Type{DType::kU32, 1})
         return bad(v, "fragment of a matrix is no word");
     }
-    return s.operands.size() == (words == 0 ? 2 : 5) && is_bytes(s.local) && s.sums % 4 == 0 &&
-                   s.sums <= 128
+    return s.operands.size() == (words == 0 ? 2 : 5) && is_bytes(s.local) &&
+                   s.accumulators % 4 == 0 && s.accumulators <= 128
                ? Status{}
                : fail(Code::kInternal, "program {}: malformed warpgroup MMA", p_.name);
   }
 
   Status matrix(const Stmt& s) const {
-    BM_TRY(sums(s));
+    BM_TRY(accumulators(s));
     for (ValueId w : s.operands) {
       BM_TRY(use(w));
       if (p_.type(w) != Type{DType::kU32, 1}) return bad(w, "fragment of a matrix is no word");
@@ -271,11 +271,11 @@ class Verifier {
   }
 
   /// All work-items reach an MMA, with accumulators for it.
-  Status sums(const Stmt& s) const {
+  Status accumulators(const Stmt& s) const {
     if (divergence_ != 0)
       return fail(Code::kInternal, "program {}: MMA that some work-items may not reach", p_.name);
     const DType sum = is_float(s.matrix) ? DType::kF32 : DType::kI32;
-    for (uint32_t r = s.target; r < s.target + s.sums; ++r)
+    for (uint32_t r = s.target; r < s.target + s.accumulators; ++r)
       if (r >= p_.registers.size() || p_.registers[r] != Type{sum, 1})
         return fail(Code::kInternal, "program {}: register {} cannot accumulate an MMA", p_.name,
                     r);

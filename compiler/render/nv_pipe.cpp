@@ -46,7 +46,7 @@ std::string mma_name(const Stmt& s) {
 
 std::string warpgroup_mma_name(const Stmt& s) {
   const std::string_view type = operand_name(s.matrix);
-  return fmt::format("wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{}", 2 * s.sums,
+  return fmt::format("wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{}", 2 * s.accumulators,
                      32 / item_size(s.matrix), sum_name(s.matrix), type, type);
 }
 

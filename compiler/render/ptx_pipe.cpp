@@ -107,8 +107,8 @@ void PtxRenderer::warpgroup_mma(const Stmt& s) {
   const auto first = registers_.begin() + s.target;
   const std::string p = out_.fresh(File::kPred);
   out_.line("setp.ne.s32 {}, {}, 0;", p, s.is_new_sum ? 0 : 1);  // whether sums are added to
-  out_.line("{} {}, {}, {}, {}{};", warpgroup_mma_name(s), braced({first, first + s.sums}), left,
-            right, p, warpgroup_mma_flags(s));
+  out_.line("{} {}, {}, {}, {}{};", warpgroup_mma_name(s), braced({first, first + s.accumulators}),
+            left, right, p, warpgroup_mma_flags(s));
 }
 
 }  // namespace bm::compiler

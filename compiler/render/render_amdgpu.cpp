@@ -112,7 +112,7 @@ class AmdgpuRenderer final : public LlvmWorkItems {
 
   /// Eight sums: WMMA, whose shape the words of an operand tell; four: MFMA.
   struct MatrixRow {
-    uint32_t sums;
+    uint32_t accumulators;
     DType in;
     std::string_view name;     ///< of the intrinsic; {} the operands' numbers
     std::string_view element;  ///< of the operands, in `per_word` to a word; empty: one i64
@@ -138,7 +138,7 @@ class AmdgpuRenderer final : public LlvmWorkItems {
         MatrixRow{4, DType::kI8, "llvm.amdgcn.mfma.i32.16x16x32.i8", "", 0, "",
                   ", i32 0, i32 0, i32 0"}};
     for (const MatrixRow& row : kRows)
-      if (row.sums == s.sums && row.in == s.matrix) return row;
+      if (row.accumulators == s.accumulators && row.in == s.matrix) return row;
     check_failed("no such matrix instruction", __FILE__, __LINE__);
   }
 
@@ -148,7 +148,8 @@ class AmdgpuRenderer final : public LlvmWorkItems {
     const std::string name = fmt::format(fmt::runtime(row.name), count),
                       in = row.element.empty() ? "i64"
                                                : fmt::format("<{} x {}>", count, row.element),
-                      sum = fmt::format("<{} x {}>", s.sums, is_float(s.matrix) ? "float" : "i32");
+                      sum = fmt::format("<{} x {}>", s.accumulators,
+                                        is_float(s.matrix) ? "float" : "i32");
     const auto bare = [](std::string_view arguments) {
       std::string types;
       for (size_t at = 0; at < arguments.size();) {
@@ -163,11 +164,11 @@ class AmdgpuRenderer final : public LlvmWorkItems {
                                      bare(row.before), in, bare(row.after)));
     const std::string left = matrix_operand(s, 0, words, in),
                       right = matrix_operand(s, words, words, in);
-    const std::string sums = gather(s, sum), made = fresh("%m");
+    const std::string accumulators = gather(s, sum), made = fresh("%m");
     // All lanes are on here, and may not be where the results are stored.
     line("{0} = call {1} @{2}({3}{4} {5}, {9}{4} {6}, {1} {7}{8}) #2", made, sum, name, row.before,
-         in, left, right, sums, row.after, s.has_signed_right ? kSigned : row.before);
-    for (uint32_t i = 0; i < s.sums; ++i) {
+         in, left, right, accumulators, row.after, s.has_signed_right ? kSigned : row.before);
+    for (uint32_t i = 0; i < s.accumulators; ++i) {
       const std::string one = fresh("%s");
       line("{} = extractelement {} {}, i64 {}", one, sum, made, i);
       line("store {} {}, {}", is_float(s.matrix) ? "float" : "i32", one, register_at(s.target + i));
@@ -182,7 +183,7 @@ class AmdgpuRenderer final : public LlvmWorkItems {
       return line("call void @llvm.amdgcn.sched.barrier(i32 0)");
     }
     if (s.kind != StmtKind::kPipe || s.pipe != PipeOp::kSettle) return LlvmWorkItems::beside(s);
-    for (uint32_t r = s.target; r < s.target + s.sums; ++r) {
+    for (uint32_t r = s.target; r < s.target + s.accumulators; ++r) {
       const std::string type = type_name(p_.registers[r]), from = fresh("%s"), to = fresh("%s");
       line("{} = load {}, {}", from, type, register_at(r));
       line("{} = call {} asm sideeffect \"\", \"=v,0\"({} {}) #2", to, type, type, from);
@@ -206,7 +207,7 @@ class AmdgpuRenderer final : public LlvmWorkItems {
   std::string gather(const Stmt& s, std::string_view type) {
     const std::string_view scalar = is_float(s.matrix) ? "float" : "i32";
     std::string vector = "poison";
-    for (uint32_t i = 0; i < s.sums; ++i) {
+    for (uint32_t i = 0; i < s.accumulators; ++i) {
       const std::string one = fresh("%s"), next = fresh("%s");
       line("{} = load {}, {}", one, scalar, register_at(s.target + i));
       line("{} = insertelement {} {}, {} {}, i64 {}", next, type, vector, scalar, one, i);

@@ -253,7 +253,8 @@ class CudaRenderer final : public CppItems {
 
   /// Waiting for wgmma changes accumulators, which the text does not name.
   void pipe(const Stmt& s) {
-    line("asm volatile(\"{}\" : {} :: \"memory\");", pipe_text(s), changed(s.target, s.sums));
+    line("asm volatile(\"{}\" : {} :: \"memory\");", pipe_text(s),
+         changed(s.target, s.accumulators));
   }
 
   void warpgroup_mma(const Stmt& s) {
@@ -277,9 +278,9 @@ class CudaRenderer final : public CppItems {
         "asm volatile(\"{{ .reg .pred p; setp.ne.s32 p, {}, 0; {} {}, {}, %{}, p{}; }}\" : {} : "
         "{}, "
         "{} : \"memory\");",
-        s.is_new_sum ? 0 : 1, warpgroup_mma_name(s), list(0, s.sums),
-        is_tile ? fmt::format("%{}", s.sums) : list(s.sums, words), s.sums + words,
-        warpgroup_mma_flags(s), changed(s.target, s.sums), given,
+        s.is_new_sum ? 0 : 1, warpgroup_mma_name(s), list(0, s.accumulators),
+        is_tile ? fmt::format("%{}", s.accumulators) : list(s.accumulators, words),
+        s.accumulators + words, warpgroup_mma_flags(s), changed(s.target, s.accumulators), given,
         descriptor(s.operands.back(), s.tiles[1]));
   }
 

@@ -82,11 +82,11 @@ class NvptxRenderer final : public LlvmWorkItems {
       args += fmt::format("i32 {}, ", ref(operand));
     }
     constraints += "0,1,2,3";
-    std::array<std::string, 4> sums;
+    std::array<std::string, 4> accumulators;
     for (uint32_t i = 0; i < 4; ++i) {
-      sums[i] = fresh("%s");
-      line("{} = load {}, {}", sums[i], sum, register_at(s.target + i));
-      args += fmt::format("{}{} {}", i ? ", " : "", sum, sums[i]);
+      accumulators[i] = fresh("%s");
+      line("{} = load {}, {}", accumulators[i], sum, register_at(s.target + i));
+      args += fmt::format("{}{} {}", i ? ", " : "", sum, accumulators[i]);
     }
     const std::string result = fresh("%m"), type = fmt::format("{{ {0}, {0}, {0}, {0} }}", sum);
     line("{} = call {} asm \"{} {}, {}, {}, {};\", \"{}\"({}) #2", result, type, mma_name(s),

@@ -134,11 +134,12 @@ std::string PtxRenderer::braced(const std::vector<std::string>& registers) {
 
 void PtxRenderer::matrix(const Stmt& s) {
   std::vector<std::string> a, b,
-      sums(registers_.begin() + s.target, registers_.begin() + s.target + 4);
+      accumulators(registers_.begin() + s.target, registers_.begin() + s.target + 4);
   const size_t left = s.operands.size() * 2 / 3;
   for (size_t i = 0; i < s.operands.size(); ++i)
     (i < left ? a : b).push_back(v_.in_register(s.operands[i]));
-  out_.line("{} {}, {}, {}, {};", mma_name(s), braced(sums), braced(a), braced(b), braced(sums));
+  out_.line("{} {}, {}, {}, {};", mma_name(s), braced(accumulators), braced(a), braced(b),
+            braced(accumulators));
 }
 
 void PtxRenderer::dot(ValueId id) {

@@ -46,7 +46,7 @@ struct ReducePlan {
   /// Not 0, is_shared: iterations of a work-item that are loaded before any is added, in a
   /// iteration. If it never has more of them there is no loop, and other reductions and item loops
   /// over the same loops find what was loaded and computed in registers.
-  uint32_t copies = 0;
+  uint32_t item_unroll = 0;
 };
 
 /// A value of every element of a row that several passes over the row want: the first pass keeps it
@@ -182,7 +182,7 @@ struct TransposePlan {
 
   /// Iterations along the second loop of a pass that the work-items do at once.
   uint32_t rows() const { return kBlock / tile; }
-  uint32_t copies() const { return tile / rows(); }
+  uint32_t unroll() const { return tile / rows(); }
   /// Elements between adjacent ones along `along` in shared memory. An odd number of banks, or of
   /// pairs of them where an element takes two: neither pass has two work-items wait for one bank.
   uint32_t row(const ir::Node* load) const {
@@ -248,9 +248,9 @@ struct Schedule {
   bool is_output_major = false;
   /// Not 0: a work-item has at most so many iterations of the item loops, and they are written out.
   uint32_t item_unroll = 0;
-  int64_t trip_count = 0;   ///< most iterations of one work-item; 0: not known
-  bool has_copies = false;  ///< a work-item's iterations are unrolled, loads first
-  bool is_exact = false;    ///< no work-item is left without its iterations
+  int64_t trip_count = 0;    ///< most iterations of one work-item; 0: not known
+  bool is_unrolled = false;  ///< a work-item's iterations are unrolled, loads first
+  bool is_exact = false;     ///< no work-item is left without its iterations
   std::unordered_map<const ir::Node*, ReducePlan> reduces;
   std::unordered_map<const ir::Node*, DotPlan> dots;  ///< reductions without a loop of their own
   std::vector<RowCachePlan> row_caches;
@@ -295,8 +295,8 @@ struct ScheduleLimits {
   bool has_skinny = true;  ///< matrices may be read where they are for more rows than one tile has
   /// Right operands of panels are taken to be in their order already: by pack_constants.
   bool is_packed = false;
-  uint32_t max_sums = 128;       ///< accumulators of a work-item in GEMM
-  const Knobs* knobs = nullptr;  ///< choices made elsewhere; nullptr: none
+  uint32_t max_accumulators = 128;  ///< accumulators of a work-item in GEMM
+  const Knobs* knobs = nullptr;     ///< choices made elsewhere; nullptr: none
 };
 
 /// One line per loop and reduction, for people.
@@ -309,7 +309,7 @@ bool multiply(hal::DimExpr* dim, const ir::Node* extent, int64_t step);
 /// Puts loops, those with tiles by tiles, on the axes of the grid: `order` are their numbers in the
 /// schedule, first what groups that follow each other differ in. Constants share the first axis,
 /// every other loop has one of its own. False if there are too many of those, or too many groups.
-bool place_in_grid(const TargetInfo& target, std::span<const uint32_t> order, Schedule* schedule);
+bool assign_to_grid(const TargetInfo& target, std::span<const uint32_t> order, Schedule* schedule);
 
 /// Chooses a schedule from shapes and the target. `units`: processors that can share the work.
 Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,

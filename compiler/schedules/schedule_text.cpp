@@ -50,9 +50,8 @@ std::string describe_loops(const Schedule& schedule) {
   std::string out;
   if (schedule.scan)
     out += fmt::format("scan along {}: results so far in registers\n", range_name(schedule.scan));
-  if (!schedule.dots.empty())
-    out += fmt::format("int8 dot products: {} sums\n", schedule.dots.size());
-  if (schedule.has_copies)
+  if (!schedule.dots.empty()) out += fmt::format("int8 dot products: {}\n", schedule.dots.size());
+  if (schedule.is_unrolled)
     out += fmt::format("{} iterations of a work-item side by side\n", schedule.trip_count);
   if (schedule.contiguous.count > 1)
     out += fmt::format("{} contiguous elements of a work-item, 16 bytes an access\n",

@@ -20,14 +20,14 @@ namespace bm::compiler {
 /// of row g of A and column g of B, the words of part p of K. The defaults are those of mma.sync:
 /// 16 by 8.
 struct MatrixInfo {
-  DType in = DType::kF16;   ///< of both operands
-  DType sum = DType::kF32;  ///< of accumulator and result
-  uint32_t k_words = 8;     ///< 8: K = 16 elements of 16 bits
-  uint32_t slot = 8;        ///< lane groups: rows or columns
-  uint32_t a_slots = 2;     ///< of A in one instruction; of B it takes one
-  uint32_t parts = 4;       ///< of K: threads in a group; 1: lanes that share g hold the same
-  bool is_part_low = true;  ///< p is the low digit of a lane's id, g the high one
-  uint32_t sums = 4;        ///< accumulators of a lane
+  DType in = DType::kF16;     ///< of both operands
+  DType sum = DType::kF32;    ///< of accumulator and result
+  uint32_t k_words = 8;       ///< 8: K = 16 elements of 16 bits
+  uint32_t slot = 8;          ///< lane groups: rows or columns
+  uint32_t a_slots = 2;       ///< of A in one instruction; of B it takes one
+  uint32_t parts = 4;         ///< of K: threads in a group; 1: lanes that share g hold the same
+  bool is_part_low = true;    ///< p is the low digit of a lane's id, g the high one
+  uint32_t accumulators = 4;  ///< accumulators of a lane
   /// Accumulators, where not 0: the s-th lies in row s·row_step + p·row_part and column g. Where 0:
   /// in row g of slot s / 2 and column 2·p + s % 2.
   uint32_t row_step = 0, row_part = 0;

@@ -62,7 +62,7 @@ const AmdRow* find_row(std::string_view name) {
 /// Instructions".
 struct MatrixShape {
   MatrixForm form;
-  uint32_t parts, sums, row_step, row_part;
+  uint32_t parts, accumulators, row_step, row_part;
 };
 constexpr std::array kMatrixShapes = {MatrixShape{MatrixForm::kWmma11, 1, 8, 2, 1},
                                       MatrixShape{MatrixForm::kWmma12, 2, 8, 1, 8},
@@ -91,7 +91,7 @@ std::vector<MatrixInfo> matrix_rows(MatrixForm form) {
                       .a_slots = 1,
                       .parts = shape->parts,
                       .is_part_low = false,
-                      .sums = shape->sums,
+                      .accumulators = shape->accumulators,
                       .row_step = shape->row_step,
                       .row_part = shape->row_part});
   return rows;

@@ -42,7 +42,7 @@ class Candidates {
       for (const auto& [other, value] : from_.values)
         if (other.starts_with("jam") && other != name) others *= value;
       for (const int64_t jam : {1, 2, 3, 4, 6, 8, 12, 14, 16})
-        if (jam * others <= kMostKnobCopies &&
+        if (jam * others <= kMaxKnobUnroll &&
             CostModel::trip_count(kernel_.ranges[i]) >= static_cast<double>(jam))
           add({{name, jam}});
     }

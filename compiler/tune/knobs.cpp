@@ -15,7 +15,7 @@ struct KnobRow {
 };
 constexpr std::array kKnobs = {KnobRow{"axis", -1, 63},      KnobRow{"block", 1, 1024},
                                KnobRow{"blocks", 1, 4096},   KnobRow{"ctiles", 1, 1024},
-                               KnobRow{"items", 1, 64},      KnobRow{"jam", 1, kMostKnobCopies},
+                               KnobRow{"items", 1, 64},      KnobRow{"jam", 1, kMaxKnobUnroll},
                                KnobRow{"kc", 8, 4096},       KnobRow{"lanes", 1, kMostKnobLanes},
                                KnobRow{"plain", 0, 1},       KnobRow{"rlanes", 0, 1},
                                KnobRow{"rtiles", 1, 1024},   KnobRow{"stages", 2, 8},

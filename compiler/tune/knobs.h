@@ -15,7 +15,7 @@
 namespace bm::compiler {
 
 /// Largest unroll factor of a body, and most lanes, that any choice may ask for.
-inline constexpr int64_t kMostKnobCopies = 32, kMostKnobLanes = 64;
+inline constexpr int64_t kMaxKnobUnroll = 32, kMostKnobLanes = 64;
 
 /// Whatever is set, the schedule stays a legal one: a knob that does not fit a kernel is passed
 /// over. Loops are numbered as in KernelIr::ranges.

@@ -123,8 +123,8 @@ Result<size_t> export_tuned(const std::string& path) {
 
 Result<size_t> import_tuned(const std::string& path) {
   // Choices become code.
-  const std::string place = BM_TRY(absolute_path(path));
-  const TrustedFile trusted = BM_TRY(open_trusted(place));
+  const std::string whole = BM_TRY(absolute_path(path));
+  const TrustedFile trusted = BM_TRY(open_trusted(whole));
   const Mapping mapped = BM_TRY(Mapping::of(trusted.fd.get(), path));
   const auto* text = reinterpret_cast<const char*>(mapped.bytes().data());
   std::istringstream file(std::string(text, mapped.bytes().size()));

@@ -58,9 +58,9 @@ struct AttentionPlan {
 };
 
 /// The same by groups of work-items and matrix instructions on registers: a sub-group has 16
-/// queries, whose maxima, sums and results it keeps in registers. Keys and values go through local
-/// memory, `key_block` of them at a time, while the next ones are on their way. Logits are left by
-/// the first product where the second wants an operand: they never leave the registers.
+/// queries, whose row max, row sum and result it keeps in registers. Keys and values go through
+/// local memory, `key_block` of them at a time, while the next ones are on their way. Logits are
+/// left by the first product where the second wants an operand: they never leave the registers.
 ///
 /// Instructions whose results lie along rows (mma.sync) multiply queries by keys and weights by
 /// values; those whose results lie along columns (WMMA, MFMA: is_transposed) keys by queries and

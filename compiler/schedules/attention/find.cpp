@@ -66,7 +66,7 @@ class Renaming {
   bool equal(const Node* a, const Node* b) {
     const bool is_sum = a->op == Op::kAdd || b->op == Op::kAdd;
     if (a->dtype == DType::kI64 && b->dtype == DType::kI64 && is_sum)
-      return equal_sums(ir::linear(a), ir::linear(b));
+      return equal_linear(ir::linear(a), ir::linear(b));
     if (a->op != b->op || a->dtype != b->dtype || a->src.size() != b->src.size()) return false;
     if (a->op == Op::kRange) {
       for (const auto& [from, to] : names_)
@@ -84,7 +84,7 @@ class Renaming {
 
  private:
   /// Terms are in the order of their loops' numbers.
-  bool equal_sums(const ir::Linear& a, ir::Linear b) {
+  bool equal_linear(const ir::Linear& a, ir::Linear b) {
     if (a.constant != b.constant || a.terms.size() != b.terms.size()) return false;
     for (const ir::Linear::Term& t : a.terms) {
       const auto it = std::find_if(b.terms.begin(), b.terms.end(), [&](const auto& other) {

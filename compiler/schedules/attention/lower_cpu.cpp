@@ -1,6 +1,6 @@
 // Attention with online softmax on CPUs, tiled over queries and keys.
 // Attention in tiles of queries and keys; see AttentionPlan. Lanes run along the queries, so that
-// maxima, sums and masks never cross them.
+// row maxima, row sums and masks never cross them.
 #include <algorithm>
 #include <cmath>
 
@@ -119,7 +119,7 @@ void TiledAttention::split_tail(const QueryTile& query_tile,
               [&](BlockId inside) { body(inside, has_tail); });
 }
 
-/// Packs the queries, transposed, and sets maxima and sums to those of nothing.
+/// Packs the queries, transposed, and sets row maxima and row sums to those of nothing.
 void TiledAttention::start_query_tile(const QueryTile& query_tile) {
   split_tail(query_tile, [&](BlockId inside, bool has_tail) {
     if (p_.is_transposed_in_registers && !has_tail)

@@ -61,13 +61,13 @@ void TiledAttention::add_values(const QueryTile& query_tile, const std::vector<V
   const Builder::Loop columns = b_.open_loop(query_tile.block);
   const ValueId base = scaled(query_tile.at, s_.lines);
   const ValueId line = b_.add(base, scaled(columns.index, p_.query_tile()));
-  std::vector<ValueId> sums;
+  std::vector<ValueId> accumulators;
   for (uint32_t i = 0; i < p_.column_tile * p_.vectors; ++i) {
     const ValueId from = moved(line, int64_t{i} * p_.lanes);
     const ValueId before = b_.local_load(columns.body, s_.results, from, p_.lanes);
-    sums.push_back(b_.mul(before, rescale[i % p_.vectors]));
+    accumulators.push_back(b_.mul(before, rescale[i % p_.vectors]));
   }
-  multiply_rows(columns.body, sums,
+  multiply_rows(columns.body, accumulators,
                 {.rows = s_.values,
                  .row_at = columns.index,
                  .row_step = 1,
@@ -92,15 +92,15 @@ void TiledAttention::multiply_rows(BlockId block, const std::vector<ValueId>& st
   for (uint32_t v = 0; v < p_.vectors; ++v)
     vectors.push_back(
         b_.local_load(loop.body, t.vectors, moved(line, int64_t{v} * p_.lanes), p_.lanes));
-  const auto sums = std::span(s_.accumulators).first(start.size());
+  const auto accumulators = std::span(s_.accumulators).first(start.size());
   const auto element = [&](size_t r) {
     const ValueId at = moved(row, static_cast<int64_t>(r) * t.row_step);
     return e_.splat(b_.local_load(loop.body, t.rows, at), p_.lanes);
   };
-  contract_vectors(b_, loop.body, sums, vectors, element,
+  contract_vectors(b_, loop.body, accumulators, vectors, element,
                    [&](ValueId sum, ValueId a, ValueId b) { return b_.mad(a, b, sum); });
   b_.close_loop(loop, b_.index(0), t.length, 1);
-  spill_vectors(b_, block, t.results, t.result_at, sums);
+  spill_vectors(b_, block, t.results, t.result_at, accumulators);
 }
 
 /// Products of q·k become logits, which the row maxima take in. NaN need not: its exp2 is NaN.

@@ -1,4 +1,4 @@
-// Decode attention: products, online softmax and sums of one part of the keys, a key to a team of
+// Decode attention: logits, online softmax and P·V of one part of the keys, a key to a team of
 // lanes; then what the teams have is joined. See DecodeAttentionPlan.
 #include <bit>
 #include <cmath>
@@ -205,15 +205,15 @@ void DecodeAttention::attend(ValueId first_key, BlockId block) {
   if (b_.target().hoists_loads) b_.pipe(block, PipeOp::kOrder);
   std::vector<std::vector<ValueId>> logits(rows());
   for (const Key& k : keys) {
-    std::vector<ValueId> sums(rows(), kNone);
+    std::vector<ValueId> accumulators(rows(), kNone);
     size_t i = 0;
     for (const std::vector<ValueId>& chunk : k.key)
       for (const ValueId word : chunk)
         for (const ValueId element : elements_of(p_.keys, word))
-          contract_fma(b_, queries_[i++], {&element, 1}, sums);
+          contract_fma(b_, queries_[i++], {&element, 1}, accumulators);
     for (size_t r = 0; r < rows(); ++r) {
       const Env env = a_.row ? e_.bound(k.env, a_.row, row_[r]) : k.env;
-      e_.set_known(a_.product, env, over_team(sums[r], block));
+      e_.set_known(a_.product, env, over_team(accumulators[r], block));
       const ValueId logit = e_.emit(a_.logit, env);
       logits[r].push_back(b_.select(k.is_there, logit, b_.like(logit, -HUGE_VAL)));
     }
@@ -227,13 +227,13 @@ void DecodeAttention::attend(ValueId first_key, BlockId block) {
       return expr(b_.read(block, reg)) * expr(factor);
     };
     Expr row_sum = rescaled(row_sum_[r]);
-    std::vector<ValueId> sums;
-    for (const uint32_t reg : results_[r]) sums.push_back(rescaled(reg));
+    std::vector<ValueId> accumulators;
+    for (const uint32_t reg : results_[r]) accumulators.push_back(rescaled(reg));
     for (size_t u = 0; u < keys.size(); ++u) {
       const Expr distance = expr(logits[r][u]) - expr(shift);
       const ValueId numerator = b_.exp2_of_distance(distance, p_.scale);
       row_sum = row_sum + expr(numerator);
-      std::span<ValueId> rest = sums;
+      std::span<ValueId> rest = accumulators;
       for (const std::vector<ValueId>& chunk : keys[u].value)
         for (const ValueId word : chunk) {
           const std::vector<ValueId> elements = elements_of(p_.values, word);
@@ -242,7 +242,8 @@ void DecodeAttention::attend(ValueId first_key, BlockId block) {
         }
     }
     b_.assign(block, row_sum_[r], row_sum);
-    for (size_t i = 0; i < sums.size(); ++i) b_.assign(block, results_[r][i], sums[i]);
+    for (size_t i = 0; i < accumulators.size(); ++i)
+      b_.assign(block, results_[r][i], accumulators[i]);
   }
 }
 
@@ -267,7 +268,7 @@ void DecodeAttention::join_teams(BlockId block) {
 void DecodeAttention::store_results(BlockId block) {
   const auto groups = static_cast<int64_t>(p_.sub_groups());
   const int64_t columns = p_.columns(), items = DecodeAttentionPlan::chunk_items(p_.values);
-  const uint32_t sums =
+  const uint32_t accumulators =
       b_.add_local(DType::kF32, static_cast<uint64_t>(groups * p_.rows * columns));
   const uint32_t row_max = b_.add_local(DType::kF32, static_cast<uint64_t>(groups * p_.rows));
   const uint32_t row_sum = b_.add_local(DType::kF32, static_cast<uint64_t>(groups * p_.rows));
@@ -291,7 +292,7 @@ void DecodeAttention::store_results(BlockId block) {
             four.push_back(b_.read(body, results_[r][static_cast<size_t>(int64_t{p} * items + w)]));
           const ValueId exists = is_chunk(p_.values, a_.column, p);
           const auto store = [&](BlockId to) {
-            b_.local_store_together(to, sums, Expr(first + i), four);
+            b_.local_store_together(to, accumulators, Expr(first + i), four);
           };
           if (exists == kNone)
             store(body);
@@ -328,7 +329,7 @@ void DecodeAttention::store_results(BlockId block) {
         for (int64_t s = 0; s < groups; ++s) {
           const Expr at = column + (s * p_.rows + static_cast<int64_t>(r)) * columns;
           const Expr part =
-              expr(b_.local_load(body, sums, at)) * expr(weights[static_cast<size_t>(s)]);
+              expr(b_.local_load(body, accumulators, at)) * expr(weights[static_cast<size_t>(s)]);
           pv = pv == kNone ? ValueId{part} : b_.add(pv, part);
         }
         const Env at = e_.bound_at(env, a_.column, column, body);

@@ -126,24 +126,24 @@ void FlashAttention::bind_group(ValueId row_block, ValueId head, BlockId block) 
   find_visible_keys(block);
 }
 
-void FlashAttention::clear_sums(BlockId block) {
+void FlashAttention::clear_accumulators(BlockId block) {
   const Type type{DType::kF32, 1};
   const auto add = [&](double start) {
     const uint32_t reg = b_.add_register(type);
     b_.assign(block, reg, b_.constant_f(type, start));
     return reg;
   };
-  const auto tiles = [&](int64_t columns, uint32_t sums, std::vector<uint32_t>* out) {
+  const auto tiles = [&](int64_t columns, uint32_t accumulators, std::vector<uint32_t>* out) {
     for (int64_t c = 0; c < columns; c += p_.logit_info.slot)
-      out->push_back(clear_registers(b_, block, type, sums).front());
+      out->push_back(clear_registers(b_, block, type, accumulators).front());
   };
-  tiles(p_.key_block, p_.logit_info.sums, &s_.logits);
-  tiles(p_.parts.column->src[0]->imm, p_.value_info.sums, &s_.results);
+  tiles(p_.key_block, p_.logit_info.accumulators, &s_.logits);
+  tiles(p_.parts.column->src[0]->imm, p_.value_info.accumulators, &s_.results);
   for (uint32_t& reg : s_.row_max) reg = add(-HUGE_VAL);
   for (uint32_t& reg : s_.row_sums) reg = add(0);
 }
 
-// --- copies -------------------------------------------------------------------------------------
+// --- staging ------------------------------------------------------------------------------------
 
 LineTile FlashAttention::tile(const Node* load, const Node* line, const Node* inner, ValueId first,
                               ValueId extent, int64_t step, BlockId block) const {
@@ -168,13 +168,13 @@ std::array<FlashAttention::Copy, 2> FlashAttention::stage_tiles(ValueId first_ke
 
 /// What is not there becomes zeros.
 void FlashAttention::copy_tiles(std::span<const Copy> tiles, BlockId block) {
-  std::vector<LineCopy> copies;
+  std::vector<LineCopy> chunks;
   for (const auto& [tile, at] : tiles)
-    stage_->for_copies(tile, at, g_.env, [&](const LineCopy& c) { copies.push_back(c); });
+    stage_->for_chunks(tile, at, g_.env, [&](const LineCopy& c) { chunks.push_back(c); });
   const CopyKind fast = has_async() ? CopyKind::kAsync : CopyKind::kWords;
   for (const bool is_fast : {true, false}) {
     const BlockId inside = b_.open_block(block);
-    for (const LineCopy& c : copies)
+    for (const LineCopy& c : chunks)
       stage_->issue(inside, is_fast ? fast : CopyKind::kUnalignedWords, c);
     b_.close_if(inside, is_fast ? s_.is_aligned : s_.is_not);
   }
@@ -217,7 +217,7 @@ SlotWords FlashAttention::query_fragment(ValueId start, int64_t step, BlockId bl
 
 void FlashAttention::run_keys(BlockId block) {
   const Builder::Loop loop = b_.open_loop(block);
-  // Everybody's copies are there, and nobody reads the stage any more that the next ones go to.
+  // Everybody's chunks are there, and nobody reads the stage any more that the next ones go to.
   if (has_async()) b_.pipe(loop.body, PipeOp::kWaitCopies, 0);
   if (p_.has_warpgroups) b_.pipe(loop.body, PipeOp::kProxyFence);
   b_.barrier(loop.body);
@@ -275,7 +275,7 @@ void FlashAttention::run(ValueId row_block, ValueId head, BlockId body) {
     s_.is_aligned = b_.bit_and(s_.is_aligned, one);
   }
   s_.is_not = b_.negated(s_.is_aligned);
-  clear_sums(body);
+  clear_accumulators(body);
   read_queries(body);
   run_keys(body);
   store_results(body);

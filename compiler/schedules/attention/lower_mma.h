@@ -82,7 +82,7 @@ class FlashAttention : GroupAttention {
   // lower_mma.cpp
   void run(ValueId row_block, ValueId head, BlockId body);
   void bind_group(ValueId row_block, ValueId head, BlockId block);
-  void clear_sums(BlockId block);
+  void clear_accumulators(BlockId block);
   LineTile tile(const Node* load, const Node* line, const Node* inner, ValueId first,
                 ValueId extent, int64_t step, BlockId block) const;
   std::array<Copy, 2> stage_tiles(ValueId first_key, ValueId stage, BlockId block) const;
@@ -96,7 +96,7 @@ class FlashAttention : GroupAttention {
   // lower_mma_softmax.cpp
   void multiply_keys(ValueId stage, BlockId block);
   ValueId exp2_of(ValueId distance);
-  void multiply_warpgroup(const MatrixInfo& info, std::span<const uint32_t> sums,
+  void multiply_warpgroup(const MatrixInfo& info, std::span<const uint32_t> accumulators,
                           std::span<const SlotWords> left, ValueId start, bool is_k_major,
                           BlockId block);
   void write_block(const Node* logit, ValueId first_key, bool has_tail, BlockId block);

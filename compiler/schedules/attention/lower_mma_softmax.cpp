@@ -38,15 +38,17 @@ ValueId FlashAttention::exp2_of(ValueId distance) {
   return b_.fast_exp2(b_.mul(distance, b_.like(distance, p_.scale)));
 }
 
-/// Sums of a warpgroup, which are adjacent registers, = or (values) += `left` · the tile from byte
-/// `start` on, all of it at once.
-void FlashAttention::multiply_warpgroup(const MatrixInfo& info, std::span<const uint32_t> sums,
+/// Accumulators of a warpgroup, which are adjacent registers, = or (values) += `left` · the tile
+/// from byte `start` on, all of it at once.
+void FlashAttention::multiply_warpgroup(const MatrixInfo& info,
+                                        std::span<const uint32_t> accumulators,
                                         std::span<const SlotWords> left, ValueId start,
                                         bool is_k_major, BlockId block) {
-  const auto count = static_cast<uint32_t>(sums.size()) * info.sums;
+  const auto count = static_cast<uint32_t>(accumulators.size()) * info.accumulators;
   const TileOperand right{start, 0, is_k_major, p_.key_block * LineTile::kLine};
-  contract_group_mma(b_, block, info, sums[0], count, stage_->array(), left, right, is_k_major);
-  b_.wait_wgmma(block, sums[0], count);
+  contract_group_mma(b_, block, info, accumulators[0], count, stage_->array(), left, right,
+                     is_k_major);
+  b_.wait_wgmma(block, accumulators[0], count);
 }
 
 /// Logits = queries · keys of the block in shared memory from byte `stage` on.
@@ -55,7 +57,7 @@ void FlashAttention::multiply_keys(ValueId stage, BlockId block) {
     return multiply_warpgroup(p_.logit_info, s_.logits, s_.queries, stage, true, block);
   const Type type{p_.logit_info.sum, 1};
   for (const uint32_t first : s_.logits)
-    for (uint32_t i = 0; i < p_.logit_info.sums; ++i)
+    for (uint32_t i = 0; i < p_.logit_info.accumulators; ++i)
       b_.assign(block, first + i, b_.constant(type, 0));
   const LineFragments f{.is_k_major = true, .lines = p_.key_block};
   const auto steps = static_cast<size_t>(a_.head_dim->src[0]->imm / kStep);

@@ -78,7 +78,7 @@ class WaveAttention : GroupAttention {
 /// the keys of a share are those that it has of K in the second product.
 int64_t WaveAttention::key_of(size_t tile, uint32_t sum) const {
   const auto number = static_cast<int64_t>(tile);
-  return info_.parts == 4 ? number * info_.sums + sum : number * kTile + sum;
+  return info_.parts == 4 ? number * info_.accumulators + sum : number * kTile + sum;
 }
 
 void WaveAttention::bind_group(ValueId row_block, ValueId head, BlockId block) {
@@ -93,8 +93,8 @@ void WaveAttention::bind_group(ValueId row_block, ValueId head, BlockId block) {
   const bool has_tail = !extent->is_const() || extent->imm % p_.rows() != 0;
   row_ = Offsets(e_, row, block, has_tail ? g_.row_extent : kNone, true).at(0);
   find_visible_keys(block);
-  // Lines that the work-item reads as rows of the left operand. Instructions whose sums are in
-  // every other row get them in another order: then accumulators of a work-item are adjacent.
+  // Lines that the work-item reads as rows of the left operand. Instructions whose accumulators are
+  // in every other row get them in another order: then accumulators of a work-item are adjacent.
   const Expr interleaved = (own & 1) * kChunkItems + (own >> 1);
   const Expr rows = info_.row_step == 2 ? interleaved : own;
   const Expr apart = (own >> 2) * kChunkItems + (own & 3);
@@ -102,7 +102,7 @@ void WaveAttention::bind_group(ValueId row_block, ValueId head, BlockId block) {
   MatrixInfo lines = info_;
   value_lines_.emplace(stage_->fragments(lines, none, rows, part));
   query_lines_.emplace(stage_->fragments(lines, expr(g_.own_lines), own, part));
-  if (info_.parts == 4) lines.slot = info_.sums;
+  if (info_.parts == 4) lines.slot = info_.accumulators;
   key_lines_.emplace(stage_->fragments(lines, none, info_.parts == 4 ? apart : rows, part));
 }
 
@@ -240,7 +240,8 @@ std::vector<ValueId> WaveAttention::query_words(int64_t k_step, BlockId block) {
 void WaveAttention::multiply_keys(const Expr& start, BlockId block) {
   const Type type{info_.sum, 1};
   for (const uint32_t first : logits_)
-    for (uint32_t i = 0; i < info_.sums; ++i) b_.assign(block, first + i, b_.constant(type, 0));
+    for (uint32_t i = 0; i < info_.accumulators; ++i)
+      b_.assign(block, first + i, b_.constant(type, 0));
   const uint32_t each = std::max(info_.words() / 4, 1u);
   const int64_t per_line = ChunkStage::kChunks / info_.parts,
                 k_steps = head_dim() / (kChunkItems * info_.parts);
@@ -264,14 +265,14 @@ void WaveAttention::write_block(const Node* logit, ValueId first_key, bool has_t
                                 BlockId block) {
   if (logit == a_.product && !has_tail) return;
   const Confined confined(e_, block);
-  const int64_t apart = info_.parts == 4 ? kChunkItems : info_.sums;
+  const int64_t apart = info_.parts == 4 ? kChunkItems : info_.accumulators;
   const Expr base = expr(first_key) + expr(share_) * apart;
   std::vector<Logit> logits;
   Instances instances;
   Offsets keys(e_, base, block, has_tail ? g_.all_keys : kNone, p_.has_loads);
   const Env row = e_.bound(g_.env, a_.row, row_.binding);
   for (size_t tile = 0; tile < logits_.size(); ++tile)
-    for (uint32_t s = 0; s < info_.sums; ++s) {
+    for (uint32_t s = 0; s < info_.accumulators; ++s) {
       const Offsets::Position key = keys.at(key_of(tile, s));
       logits.push_back({logits_[tile] + s, key.exists});
       instances.push_back(e_.bound(row, a_.key, key.binding));
@@ -300,7 +301,7 @@ void WaveAttention::update_row_max(BlockId block) {
   // Where one is NaN, so are its numerator and the row.
   std::vector<ValueId> logits;
   for (const uint32_t first : logits_)
-    for (uint32_t s = 0; s < info_.sums; ++s) logits.push_back(b_.read(block, first + s));
+    for (uint32_t s = 0; s < info_.accumulators; ++s) logits.push_back(b_.read(block, first + s));
   for (; logits.size() > 1; logits.resize(logits.size() / 2))
     for (size_t i = 0; i < logits.size() / 2; ++i)
       logits[i] = larger_of(expr(logits[2 * i]), expr(logits[2 * i + 1]));
@@ -327,7 +328,7 @@ void WaveAttention::rescale(ValueId before, ValueId now, BlockId block) {
     b_.assign(block, reg, rescaled);
   };
   for (const uint32_t first : results_)
-    for (uint32_t s = 0; s < p_.value_info.sums; ++s) shrink(first + s);
+    for (uint32_t s = 0; s < p_.value_info.accumulators; ++s) shrink(first + s);
   shrink(row_sum_);
   b_.assign(block, row_max_, now);
   b_.set_floor(floor);
@@ -349,7 +350,7 @@ std::vector<ValueId> WaveAttention::weights(BlockId block) {
   const ValueId is_first = b_.eq(share_, b_.index(0));
   for (const uint32_t first : logits_) {
     std::vector<ValueId> own;
-    for (uint32_t s = 0; s < info_.sums; s += 2) {
+    for (uint32_t s = 0; s < info_.accumulators; s += 2) {
       const auto numerator = [&](uint32_t reg) {
         const Expr distance = expr(b_.read(block, reg)) - expr(shift_);
         return b_.exp2_of_distance(distance, p_.scale);
@@ -435,7 +436,7 @@ void WaveAttention::run_keys(BlockId block) {
 }
 
 void WaveAttention::store_results(BlockId block) {
-  settle_sums(b_, block, p_.value_info, results_);
+  settle_accumulators(b_, block, p_.value_info, results_);
   const ValueId row_sum = across(block, expr(b_.read(block, row_sum_)), sum_of);
   const BlockId inside = row_.exists == kNone ? block : b_.open_block(block);
   {
@@ -443,9 +444,9 @@ void WaveAttention::store_results(BlockId block) {
     Epilogue out(e_, a_.pv);
     const Env row = e_.bound(g_.env, a_.row, row_.binding);
     e_.set_known(a_.row_sum, row, row_sum);
-    Offsets columns(e_, Expr(expr(share_) * p_.value_info.sums), inside);
+    Offsets columns(e_, Expr(expr(share_) * p_.value_info.accumulators), inside);
     for (size_t tile = 0; tile < results_.size(); ++tile)
-      for (uint32_t s = 0; s < p_.value_info.sums; ++s) {
+      for (uint32_t s = 0; s < p_.value_info.accumulators; ++s) {
         const uint32_t column = columns.at(static_cast<int64_t>(tile) * kTile + int64_t{s}).binding;
         out.add(e_.bound(row, a_.column, column), b_.read(inside, results_[tile] + s));
       }
@@ -458,9 +459,9 @@ void WaveAttention::run(ValueId row_block, ValueId head, BlockId body) {
   bind_group(row_block, head, body);
   const Type type{DType::kF32, 1};
   for (int64_t k = 0; k < p_.key_block; k += kTile)
-    logits_.push_back(clear_registers(b_, body, type, info_.sums).front());
+    logits_.push_back(clear_registers(b_, body, type, info_.accumulators).front());
   for (int64_t c = 0; c < columns(); c += kTile)
-    results_.push_back(clear_registers(b_, body, type, p_.value_info.sums).front());
+    results_.push_back(clear_registers(b_, body, type, p_.value_info.accumulators).front());
   row_max_ = b_.add_register(type);
   b_.assign(body, row_max_, b_.constant_f(type, -HUGE_VAL));
   row_sum_ = clear_registers(b_, body, type, 1).front();

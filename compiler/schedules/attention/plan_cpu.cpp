@@ -22,7 +22,8 @@ using ir::Op;
 constexpr double kLatency = 4, kIterationCycles = 0.5;
 /// Most queries of a block: keys and values are then read often enough from what was copied.
 constexpr int64_t kMostRows = 256, kFewRows = 64;
-/// Keys of a block where the caches do not say less; below the least, sums are put aside too often.
+/// Keys of a block where the caches do not say less; below the least, accumulators are spilled too
+/// often.
 constexpr int64_t kMostKeys = 128, kLeastKeys = 16;
 /// Blocks per processor, so that shares can be evened out.
 constexpr double kBlocksPerUnit = 4;

@@ -42,10 +42,10 @@ bool is_for_groups(const MatrixInfo& info, DType in) {
   if (info.in != in || !is_half_like(in) || info.sum != DType::kF32 || info.sub_groups != 1)
     return false;
   if (info.row_step != 0) return info.slot == 16 && info.a_slots == 1 && !info.is_part_low;
-  return info.a_slots == 2 && info.parts == 4 && info.is_part_low && info.sums == 4;
+  return info.a_slots == 2 && info.parts == 4 && info.is_part_low && info.accumulators == 4;
 }
 
-/// Shared memory that a group may have: fragments of mma.sync come from where copies go.
+/// Shared memory that a group may have: fragments of mma.sync come from where operands are staged.
 int64_t shared_bytes(const TargetInfo& target, bool is_transposed) {
   return is_transposed ? target.shared_memory_bytes : target.pipe.group_memory_bytes;
 }

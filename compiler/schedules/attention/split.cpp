@@ -142,7 +142,8 @@ class Splitter {
     ranges.insert(ranges.begin() + static_cast<ptrdiff_t>(p->batch.size()), part);
   }
 
-  /// The kernel with sums over parts for those over keys, by the weight that each part has in all.
+  /// The kernel with reductions over parts for those over keys, by the weight that each part has in
+  /// all.
   bool make_merge(AttentionParts* p) const {
     Graph& g = *p->kernel->graph;
     const auto sum_over = [&](ReduceOp op, auto&& value) {

@@ -16,7 +16,7 @@ using ir::Op;
 /// Below these packing costs more than tiles bring.
 constexpr double kLeastRows = 4, kLeastK = 8, kLeastProducts = 1 << 15;
 constexpr size_t kMostProducts = 4;
-/// Nodes of what is computed around the sums; beyond it is no epilogue any more.
+/// Nodes of what is computed around the accumulators; beyond it is no epilogue any more.
 constexpr double kMostEpilogue = 200;
 
 class SideFinder {
@@ -52,7 +52,7 @@ class SideFinder {
     if (s_.products.empty() || s_.products.size() > kMostProducts) return false;
     for (const Product& p : s_.products) {
       if (p.reduce->dtype != s_.products[0].reduce->dtype) return false;
-      // Of sums of sums the outer one would evaluate the inner one again and again.
+      // Of nested contractions the outer one would evaluate the inner one again and again.
       for (const Product& q : s_.products)
         if (p.reduce != q.reduce && reaches(p.reduce->src[0], q.reduce)) return false;
       int symbolic = 0;
@@ -108,7 +108,7 @@ class SideFinder {
     return merge_limits(&s_.rows);
   }
 
-  /// Sums of float products over rows and columns of known number.
+  /// Contractions of floats over rows and columns of known number.
   bool can_turn() const {
     for (const Product& p : s_.products)
       if (dot_of(p.factors[0], p.factors[1], target_, 1)) return false;

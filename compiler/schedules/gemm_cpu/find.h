@@ -1,5 +1,5 @@
 #pragma once
-// Recognising GEMM (sums of products), and rewriting a kernel around them; steps of
+// Recognising GEMM (contractions), and rewriting a kernel around them; steps of
 // make_panel_schedule.
 
 #include <algorithm>
@@ -37,8 +37,8 @@ std::optional<GemmMatch> match_gemm(const ir::KernelIr& kernel, const TargetInfo
 std::optional<PackedGemmPlan> canonicalize_gemm(const ir::KernelIr& kernel, const GemmMatch& match,
                                                 const TargetInfo& target);
 
-/// Dot products that sums, of `lanes` lanes, of left · right can be done by: always those of 8-bit
-/// integers, others where there is an instruction and it pays.
+/// Dot products that accumulators, of `lanes` lanes, of left · right can be done by: always those
+/// of 8-bit integers, others where there is an instruction and it pays.
 std::optional<PanelDot> dot_of(const ir::Node* left, const ir::Node* right,
                                const TargetInfo& target, uint32_t lanes);
 

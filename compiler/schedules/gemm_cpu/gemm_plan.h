@@ -88,7 +88,7 @@ struct PackedGemmPlan {
   bool is_packing_b_expensive =
       false;  ///< it takes a noticeable part of the time; constants are prepacked then
   /// Adjacent results are rows: A is copied step by step of K, adjacent
-  /// rows side by side, and the sums of a block are transposed before they are stored.
+  /// rows side by side, and the accumulators of a block are transposed before they are stored.
   bool is_transposed = false;
   const ir::Node* edge_row = nullptr;       ///< as edge_column; edge_stores are along it
   int64_t row_block = 1, column_block = 1;  ///< multiples of the tile's

@@ -12,9 +12,9 @@ namespace {
 
 /// Edges of panels are made for tiles of up to so many vectors.
 constexpr int64_t kMostVectors = 4, kMostRows = 16;
-/// Copies of a block may take so many private caches.
+/// What is packed of a block may take so many private caches.
 constexpr int64_t kMostCaches = 4;
-/// Shares of the registers that sums of a tile worth trying fill at least: one in so many.
+/// Shares of the registers that accumulators of a tile worth trying fill at least: one in so many.
 constexpr int64_t kLeastShare = 3;
 
 bool fits(const TargetInfo& target, TileShape t) {

@@ -9,13 +9,13 @@
 
 namespace bm::compiler {
 
-/// A tile: `rows` broadcast elements by `vectors` vectors of sums.
+/// A tile: `rows` broadcast elements by `vectors` vectors of accumulators.
 struct TileShape {
   int64_t rows = 1, vectors = 1;
 };
 
-/// `chosen`, or what knobs ask for where registers hold it: its sums, a vector for every column and
-/// one more.
+/// `chosen`, or what knobs ask for where registers hold it: its accumulators, a vector for every
+/// column and one more.
 TileShape tile_of(const Knobs* knobs, const TargetInfo& target, TileShape chosen);
 
 /// K of a packed block as knobs ask for it.

@@ -74,7 +74,7 @@ PackedGemm::Contraction PackedGemm::make_contraction(size_t index) {
   const int64_t vector = b_.target().vector_bits / 8 / item_size(left);
   c.row_step = (product.k_block() + vector - 1) / vector * vector + kRowPadding / item_size(left);
   if (p_.is_transposed)
-    place_transposed(product, &c);
+    bind_transposed(product, &c);
   else if (!p_.reads_a_in_place)
     c.left = b_.add_local(left, static_cast<uint64_t>(p_.rows * c.row_step));
   if (!product.reads_b_in_place)
@@ -83,8 +83,8 @@ PackedGemm::Contraction PackedGemm::make_contraction(size_t index) {
   if (product.dot && product.dot->flips_left)
     c.corrections = b_.add_local(t, static_cast<uint64_t>(p_.column_block));
   const bool is_tile = product.is_single && (p_.is_transposed || index + 1 == p_.products.size());
-  c.sums = b_.add_local(t, static_cast<uint64_t>(is_tile ? p_.rows * p_.tile_columns()
-                                                         : p_.row_block * p_.column_block));
+  c.accumulators = b_.add_local(t, static_cast<uint64_t>(is_tile ? p_.rows * p_.tile_columns()
+                                                                 : p_.row_block * p_.column_block));
   for (uint32_t i = 0; i < p_.rows * p_.vectors; ++i)
     c.registers.push_back(b_.add_register({t, p_.lanes}));
   return c;
@@ -150,19 +150,19 @@ void PackedGemm::multiply_blocks(size_t index, BlockId parent) {
 
   const Builder::Loop columns = b_.open_loop(rows.body);
   tile.column = columns.index;
-  const auto sums_at = [&](size_t i) {
+  const auto accumulators_at = [&](size_t i) {
     const bool is_tile = product.is_single && i + 1 == p_.products.size();
     if (is_tile) return b_.index(0);
     return ValueId{Expr(row * p_.column_block + Expr(b_, columns.index) * p_.rows)};
   };
-  tile.sums = sums_at(index);
+  tile.accumulators = accumulators_at(index);
   tile.height = height;
   if (index + 1 < p_.products.size()) {
     multiply_tile(c, tile, columns.body);
-    spill_vectors(b_, columns.body, c.sums, tile.sums, c.registers);
+    spill_vectors(b_, columns.body, c.accumulators, tile.accumulators, c.registers);
   } else {
-    std::vector<ValueId> sums;
-    for (size_t i = 0; i < p_.products.size(); ++i) sums.push_back(sums_at(i));
+    std::vector<ValueId> accumulators;
+    for (size_t i = 0; i < p_.products.size(); ++i) accumulators.push_back(accumulators_at(i));
     const ValueId next = b_.add(k.loop.index, b_.index(product.block));
     const ValueId has_more = product.is_single ? kNone : b_.lt(next, k.extent);
     const auto if_last = [&](bool is_last, const std::function<void(BlockId)>& body) {
@@ -174,8 +174,10 @@ void PackedGemm::multiply_blocks(size_t index, BlockId parent) {
     };
     if_last(true, [&](BlockId at) { prefetch_results(tile, at); });
     multiply_tile(c, tile, columns.body);
-    if_last(true, [&](BlockId at) { epilogue(sums, tile, at); });
-    if_last(false, [&](BlockId at) { spill_vectors(b_, at, c.sums, tile.sums, c.registers); });
+    if_last(true, [&](BlockId at) { epilogue(accumulators, tile, at); });
+    if_last(false, [&](BlockId at) {
+      spill_vectors(b_, at, c.accumulators, tile.accumulators, c.registers);
+    });
   }
   b_.close_loop(columns, b_.index(0), block_.columns, p_.tile_columns());
   b_.close_loop(rows, b_.index(0), block_.rows, p_.rows);
@@ -282,8 +284,9 @@ std::vector<ValueId> PackedGemm::a_elements(const Contraction& c, const Tile& ti
   return left;
 }
 
-/// What the sums of a tile start from: those of the block of K before, without corrections. Steps
-/// of K are added in order, whatever the blocks: bits depend on neither threads nor schedules.
+/// What the accumulators of a tile start from: those of the block of K before, without corrections.
+/// Steps of K are added in order, whatever the blocks: bits depend on neither threads nor
+/// schedules.
 void PackedGemm::start_tile(const Contraction& c, const Tile& tile, BlockId block) {
   const PanelProduct& product = c.product;
   const Type type{product.reduce->dtype, p_.lanes};
@@ -291,11 +294,11 @@ void PackedGemm::start_tile(const Contraction& c, const Tile& tile, BlockId bloc
   if (!product.is_single) {
     const BlockId later = b_.open_block(block);
     for (uint32_t i = 0; i < c.registers.size(); ++i) {
-      const Expr at = Expr(b_, tile.sums) + i * p_.lanes;
-      b_.assign(later, c.registers[i], b_.local_load(later, c.sums, at, p_.lanes));
+      const Expr at = Expr(b_, tile.accumulators) + i * p_.lanes;
+      b_.assign(later, c.registers[i], b_.local_load(later, c.accumulators, at, p_.lanes));
       // Those of the next tile are on their way meanwhile.
       const Expr next = at + p_.rows * p_.tile_columns();
-      if (!p_.is_transposed) b_.prefetch_local(later, c.sums, next);
+      if (!p_.is_transposed) b_.prefetch_local(later, c.accumulators, next);
     }
     b_.close_if(later, b_.lt(b_.index(0), tile.first));
   }

@@ -9,7 +9,7 @@
 namespace bm::compiler {
 namespace {
 
-/// Operations after the sums that are written out for every vector of a tile.
+/// Operations after the accumulators that are written out for every vector of a tile.
 constexpr size_t kMostWrittenOut = 8;
 
 bool has_load(const Node* root) {
@@ -59,13 +59,14 @@ bool PackedGemm::is_epilogue_short() const {
   return count <= kMostWrittenOut;
 }
 
-/// The rest of the kernel for a tile whose sums are in registers: whole tiles from there, others
-/// by way of scratch.
-void PackedGemm::epilogue(const std::vector<ValueId>& sums, const Tile& tile, BlockId parent) {
+/// The rest of the kernel for a tile whose accumulators are in registers: whole tiles from there,
+/// others by way of scratch.
+void PackedGemm::epilogue(const std::vector<ValueId>& accumulators, const Tile& tile,
+                          BlockId parent) {
   const auto through_scratch = [&](BlockId at) {
-    spill_vectors(b_, at, stores_.back().sums, tile.sums, stores_.back().registers);
+    spill_vectors(b_, at, stores_.back().accumulators, tile.accumulators, stores_.back().registers);
     const ValueId rows = b_.index(p_.rows);
-    store_tile(sums, tile, p_.reads_a_in_place ? b_.sub(rows, tile.height) : b_.index(0),
+    store_tile(accumulators, tile, p_.reads_a_in_place ? b_.sub(rows, tile.height) : b_.index(0),
                p_.reads_a_in_place ? rows : tile.height, at);
   };
   if (!is_epilogue_short()) return through_scratch(parent);
@@ -78,12 +79,12 @@ void PackedGemm::epilogue(const std::vector<ValueId>& sums, const Tile& tile, Bl
     const ValueId is_inside = has_all_columns(tile.column);
     is_whole = is_whole == kNone ? is_inside : b_.bit_and(is_whole, is_inside);
   }
-  if (is_whole == kNone) return store_accumulators(sums, tile, parent);
-  e_.branch(is_whole, parent, [&](BlockId at) { store_accumulators(sums, tile, at); });
+  if (is_whole == kNone) return store_accumulators(accumulators, tile, parent);
+  e_.branch(is_whole, parent, [&](BlockId at) { store_accumulators(accumulators, tile, at); });
   e_.branch(b_.negated(is_whole), parent, through_scratch);
 }
 
-void PackedGemm::store_accumulators(const std::vector<ValueId>& sums, const Tile& tile,
+void PackedGemm::store_accumulators(const std::vector<ValueId>& accumulators, const Tile& tile,
                                     BlockId parent) {
   const ValueId row = b_.add(block_.row, tile.row);
   const ValueId column = b_.add(block_.column, tile.column);
@@ -94,9 +95,9 @@ void PackedGemm::store_accumulators(const std::vector<ValueId>& sums, const Tile
     for (uint32_t v = 0; v < p_.vectors; ++v) {
       const uint32_t vector = r * p_.vectors + v;
       for (size_t i = 0; i + 1 < p_.products.size(); ++i) {
-        const ValueId at = b_.add(sums[i], b_.index(int64_t{vector} * p_.lanes));
+        const ValueId at = b_.add(accumulators[i], b_.index(int64_t{vector} * p_.lanes));
         e_.set_known(p_.products[i].reduce, all[v],
-                     b_.local_load(parent, stores_[i].sums, at, p_.lanes));
+                     b_.local_load(parent, stores_[i].accumulators, at, p_.lanes));
       }
       e_.set_known(p_.products.back().reduce, all[v],
                    b_.read(parent, stores_.back().registers[vector]));
@@ -105,9 +106,9 @@ void PackedGemm::store_accumulators(const std::vector<ValueId>& sums, const Tile
   }
 }
 
-/// The rest of the kernel for one tile: sums become what the stores want.
-void PackedGemm::store_tile(const std::vector<ValueId>& sums, const Tile& tile, ValueId begin,
-                            ValueId end, BlockId parent) {
+/// The rest of the kernel for one tile: accumulators become what the stores want.
+void PackedGemm::store_tile(const std::vector<ValueId>& accumulators, const Tile& tile,
+                            ValueId begin, ValueId end, BlockId parent) {
   split_tail(tile.column, parent, [&](BlockId inside, bool has_tail) {
     const Builder::Loop rows = b_.open_loop(inside);
     const Env env = p_.row ? row_of_tile(tile.row, rows) : block_.env;
@@ -116,14 +117,14 @@ void PackedGemm::store_tile(const std::vector<ValueId>& sums, const Tile& tile, 
     const Instances all = e_.bind_axis({env}, range, base, inside, p_.lanes, p_.vectors, p_.lanes);
     const ValueId line = b_.mul(rows.index, b_.index(p_.tile_columns()));
     store_line(
-        all, &Contraction::sums, [&](size_t i) { return b_.add(sums[i], line); }, has_tail,
-        rows.body);
+        all, &Contraction::accumulators, [&](size_t i) { return b_.add(accumulators[i], line); },
+        has_tail, rows.body);
     b_.close_loop(rows, begin, end, 1);
   });
 }
 
-/// The rest of the kernel for vectors side by side, whose sums begin at element from(i) of an array
-/// of contraction i.
+/// The rest of the kernel for vectors side by side, whose accumulators begin at element from(i) of
+/// an array of contraction i.
 void PackedGemm::store_line(const Instances& all, uint32_t Contraction::* array,
                             const std::function<ValueId(size_t)>& from, bool has_tail,
                             BlockId block) {

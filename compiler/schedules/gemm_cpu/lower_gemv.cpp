@@ -5,15 +5,15 @@
 
 namespace bm::compiler {
 
-/// Few rows: sums of all columns of the block in scratch, a few steps of K added at a time.
+/// Few rows: accumulators of all columns of the block in scratch, a few steps of K added at a time.
 void PackedGemm::lower_gemv(BlockId parent) {
   block_.row = b_.index(0);
   for (size_t i = 0; i < p_.products.size(); ++i) {
     const DType t = p_.products[i].reduce->dtype;
     Contraction& c = stores_.emplace_back(Contraction{p_.products[i]});
-    c.sums = b_.add_local(t, static_cast<uint64_t>(p_.rows * p_.column_block));
+    c.accumulators = b_.add_local(t, static_cast<uint64_t>(p_.rows * p_.column_block));
     const Builder::Loop zero = b_.open_loop(parent);
-    b_.local_store(zero.body, c.sums, zero.index, b_.constant({t, p_.lanes}, 0));
+    b_.local_store(zero.body, c.accumulators, zero.index, b_.constant({t, p_.lanes}, 0));
     b_.close_loop(zero, b_.index(0), b_.index(p_.rows * p_.column_block), p_.lanes);
     const ValueId extent = e_.emit(p_.products[i].right_k[0]->src[0], block_.env);
     in_steps(b_, b_.index(0), extent, p_.k_unroll,
@@ -22,11 +22,12 @@ void PackedGemm::lower_gemv(BlockId parent) {
              });
   }
   const Builder::Loop columns = b_.open_loop(parent);
-  const std::vector<ValueId> sums(p_.products.size(), b_.mul(columns.index, b_.index(p_.rows)));
+  const std::vector<ValueId> accumulators(p_.products.size(),
+                                          b_.mul(columns.index, b_.index(p_.rows)));
   Tile tile;
   tile.row = b_.index(0);
   tile.column = columns.index;
-  store_tile(sums, tile, b_.index(0), b_.index(p_.rows), columns.body);
+  store_tile(accumulators, tile, b_.index(0), b_.index(p_.rows), columns.body);
   b_.close_loop(columns, b_.index(0), block_.columns, p_.tile_columns());
 }
 
@@ -43,7 +44,7 @@ void PackedGemm::add_k_steps(const Contraction& c, ValueId begin, ValueId end, u
           e_.splat(e_.emit(product.left, p_.row ? e_.bound(env, p_.row, row) : env), p_.lanes));
   }
   const Builder::Loop columns = b_.open_loop(k.body);
-  const Expr sums = Expr(b_, columns.index) * p_.rows;
+  const Expr accumulators = Expr(b_, columns.index) * p_.rows;
   split_tail(columns.index, columns.body, [&](BlockId inside, bool has_tail) {
     const ValueId base = b_.add(block_.column, columns.index);
     const Node* range = has_tail ? p_.edge_column : p_.column;
@@ -53,13 +54,13 @@ void PackedGemm::add_k_steps(const Contraction& c, ValueId begin, ValueId end, u
     if (unroll > 1) prefetch_rows_ahead(value, all, product.left_k, unroll, inside);
     for (uint32_t r = 0; r < p_.rows; ++r)
       for (uint32_t v = 0; v < p_.vectors; ++v) {
-        const Expr at = sums + (r * p_.tile_columns() + v * p_.lanes);
-        ValueId sum = b_.local_load(inside, c.sums, at, p_.lanes);
+        const Expr at = accumulators + (r * p_.tile_columns() + v * p_.lanes);
+        ValueId sum = b_.local_load(inside, c.accumulators, at, p_.lanes);
         for (uint32_t d = 0; d < unroll; ++d) {
           const ValueId right = e_.splat(e_.emit(value, all[d * p_.vectors + v]), p_.lanes);
           sum = b_.mad(left[r][d], right, sum);
         }
-        b_.local_store(inside, c.sums, at, sum);
+        b_.local_store(inside, c.accumulators, at, sum);
       }
   });
   b_.close_loop(columns, b_.index(0), block_.columns, p_.tile_columns());

@@ -147,17 +147,18 @@ void PackedGemm::add_corrections(const Contraction& c, ValueId column, ValueId t
   const PanelProduct& product = c.product;
   const Type type{product.reduce->dtype, p_.lanes};
   const ValueId panel = b_.mul(column, b_.index(product.steps_block()));
-  const std::vector<uint32_t> sums = clear_registers(b_, parent, type, p_.vectors);
+  const std::vector<uint32_t> accumulators = clear_registers(b_, parent, type, p_.vectors);
   const Builder::Loop loop = b_.open_loop(parent);
   const Expr line = Expr(b_, panel) + Expr(b_, loop.index) * p_.tile_columns();
   for (uint32_t v = 0; v < p_.vectors; ++v) {
     const Expr at = line + v * p_.lanes;
     const ValueId words = b_.local_load(loop.body, c.right, at, p_.lanes);
-    const ValueId sum = b_.read(loop.body, sums[v]);
-    b_.assign(loop.body, sums[v], dot(*product.dot, sum, b_.like_int(words, kUpperBits), words));
+    const ValueId sum = b_.read(loop.body, accumulators[v]);
+    b_.assign(loop.body, accumulators[v],
+              dot(*product.dot, sum, b_.like_int(words, kUpperBits), words));
   }
   b_.close_loop(loop, b_.index(0), steps_of(product, trip_count), 1);
-  spill_vectors(b_, parent, c.corrections, column, sums);
+  spill_vectors(b_, parent, c.corrections, column, accumulators);
 }
 
 }  // namespace bm::compiler

@@ -158,7 +158,8 @@ void PackedGemm::prefetch_left(const PanelProduct& product, const Tile& tile, Va
   }
 }
 
-/// Row by row; rows that do not exist keep what was there, and their sums are never looked at.
+/// Row by row; rows that do not exist keep what was there, and their accumulators are never looked
+/// at.
 void PackedGemm::pack_a(const Contraction& c, ValueId first, ValueId row, ValueId height,
                         ValueId length, BlockId parent) {
   const PanelProduct& product = c.product;

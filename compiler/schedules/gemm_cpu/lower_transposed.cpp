@@ -18,7 +18,7 @@ constexpr int64_t kSteps = 4;
 
 /// Arrays in scratch. Steps of an odd number of vectors: those of a power of two would share few
 /// sets of a cache.
-void PackedGemm::place_transposed(const PanelProduct& product, Contraction* c) {
+void PackedGemm::bind_transposed(const PanelProduct& product, Contraction* c) {
   // Vectors may begin at the last row of a tile or a line.
   const int64_t vectors = (p_.row_block + p_.lanes - 1) / p_.lanes + 1;
   c->row_step = (vectors | 1) * p_.lanes;
@@ -97,10 +97,11 @@ void PackedGemm::multiply_transposed(const Contraction& c, BlockId parent) {
   tile.row = rows.index;
   tile.column = columns.index;
   const Expr row(b_, rows.index), line = row * p_.column_block;
-  tile.sums = product.is_single ? b_.index(0) : Expr(line + Expr(b_, columns.index) * p_.rows);
+  tile.accumulators =
+      product.is_single ? b_.index(0) : Expr(line + Expr(b_, columns.index) * p_.rows);
   if (product.reads_b_in_place) find_next_panel(product, rows.index, k.length, &tile);
   multiply_tile(c, tile, rows.body);
-  spill_vectors(b_, rows.body, c.sums, tile.sums, c.registers);
+  spill_vectors(b_, rows.body, c.accumulators, tile.accumulators, c.registers);
   if (product.is_single) {
     transpose_tile(c, tile, rows.body);
   } else {
@@ -150,13 +151,13 @@ void PackedGemm::prefetch_panel(const PanelProduct& product, const Tile& tile,
     b_.prefetch(loop.body, static_cast<int>(product.right->imm), Expr(at + i * line), true);
 }
 
-/// The sums of a tile, row by row, to where those of its columns are. What lies beyond its rows is
-/// overwritten by the next tile.
+/// The accumulators of a tile, row by row, to where those of its columns are. What lies beyond its
+/// rows is overwritten by the next tile.
 void PackedGemm::transpose_tile(const Contraction& c, const Tile& tile, BlockId parent) {
   const Expr tile_row(b_, tile.row), tile_column(b_, tile.column);
   const auto load = [&](uint32_t row, uint32_t vector) {
     const int64_t at = int64_t{row} * p_.tile_columns() + int64_t{vector} * p_.lanes;
-    return b_.local_load(parent, c.sums, b_.add(tile.sums, b_.index(at)), p_.lanes);
+    return b_.local_load(parent, c.accumulators, b_.add(tile.accumulators, b_.index(at)), p_.lanes);
   };
   for (uint32_t v = 0; v < p_.vectors; ++v)
     for (uint32_t first = 0; first < p_.rows; first += p_.lanes) {

@@ -26,7 +26,7 @@ class PackedGemm {
   /// A product, and its arrays in scratch and registers.
   struct Contraction {
     const PanelProduct& product;
-    uint32_t left = 0, right = 0, sums = 0;
+    uint32_t left = 0, right = 0, accumulators = 0;
     uint32_t corrections = 0;  // of PanelDot::flips_left: by column of the block
     int64_t row_step = 0;      // of `left`; of transposed plans from step to step of K
     uint32_t transposed = 0;   // of transposed plans: C by column of the block, row_step apart
@@ -43,7 +43,7 @@ class PackedGemm {
   struct Tile {
     ValueId first = kNone, length = kNone;  // iterations of K
     ValueId row = kNone, column = kNone;    // first ones, counted from those of the block
-    ValueId sums = kNone;                   // position in Contraction::sums
+    ValueId accumulators = kNone;           // position in Contraction::accumulators
     ValueId is_first = kNone;               // whether it is in the first rows of the block
     ValueId height = kNone;                 // rows, of them the last ones if A is read in place
     // Element of a prepacked B that is prefetched meanwhile, or kNone; `lines` of the cache a
@@ -99,14 +99,15 @@ class PackedGemm {
   // lower_epilogue.cpp
   void prefetch_results(const Tile& tile, BlockId parent);
   bool is_epilogue_short() const;
-  void epilogue(const std::vector<ValueId>& sums, const Tile& tile, BlockId parent);
-  void store_accumulators(const std::vector<ValueId>& sums, const Tile& tile, BlockId parent);
-  void store_tile(const std::vector<ValueId>& sums, const Tile& tile, ValueId begin, ValueId end,
-                  BlockId parent);
+  void epilogue(const std::vector<ValueId>& accumulators, const Tile& tile, BlockId parent);
+  void store_accumulators(const std::vector<ValueId>& accumulators, const Tile& tile,
+                          BlockId parent);
+  void store_tile(const std::vector<ValueId>& accumulators, const Tile& tile, ValueId begin,
+                  ValueId end, BlockId parent);
   void store_line(const Instances& all, uint32_t Contraction::* array,
                   const std::function<ValueId(size_t)>& from, bool has_tail, BlockId block);
   // lower_transposed.cpp: C whose adjacent elements are rows.
-  void place_transposed(const PanelProduct& product, Contraction* c);
+  void bind_transposed(const PanelProduct& product, Contraction* c);
   void pack_a_transposed(const Contraction& c, const Tile& tile, BlockId parent);
   void pack_a_line(const PanelProduct& product, const VectorStage& line, const Env& env,
                    ValueId begin, ValueId count, BlockId parent);

@@ -13,7 +13,7 @@ using ir::Node;
 
 /// Rows of a tile that may begin at the same offset of their pages: a set of L1 holds
 /// them with room for more.
-constexpr int64_t kRowsOfPlace = 8;
+constexpr int64_t kRowsOfSet = 8;
 /// Up to which B from L2 is not copied.
 constexpr int64_t kMostNearSteps = 512, kMostNearRows = 512;
 
@@ -38,7 +38,7 @@ bool can_read_left(const PackedGemmPlan& plan, const PanelProduct& p, const Targ
   if (Strides(p.left_k, 0).stride(load->src[0]) != 1 || !row) return false;
   const int64_t bytes = std::abs(*row) * item_size(load->dtype);
   const int64_t apart = std::gcd(bytes, int64_t{target.page_bytes});
-  return apart * plan.rows <= kRowsOfPlace * target.page_bytes;
+  return apart * plan.rows <= kRowsOfSet * target.page_bytes;
 }
 
 bool is_prepacked(const PackedGemmPlan& plan, const PanelProduct& p) {

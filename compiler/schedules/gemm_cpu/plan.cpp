@@ -18,7 +18,7 @@ constexpr double kCopyCycles = 3, kTransposeCycles = 8, kGatherCycles = 24;
 constexpr double kEvenCycles = 8;  // every other element, in vectors
 constexpr double kFarCycles = 8;   // more where it comes from beyond the private caches
 /// Per number of A that is not contiguous along K; per vector
-/// of sums that is transposed and stored afterwards.
+/// of accumulators that is transposed and stored afterwards.
 constexpr double kElementCycles = 2, kTransposedStoreCycles = 12;
 constexpr double kLatency = 4;  // of a multiply-add, two of which start per cycle
 /// Share of the time from which on packing is worth avoiding.
@@ -28,7 +28,7 @@ constexpr double kOperationsPerWork = 8;
 /// Steps of a copied block of K, where there are more than one: the rows of a tile stay in
 /// L1 while panels go through it.
 constexpr int64_t kMostSteps = 256;
-/// Blocks that are rather one: sums need not be spilled.
+/// Blocks that are rather one: accumulators need not be spilled.
 constexpr double kBlocksAsOne = 2.5;
 /// Rows of a matrix up to which copying B in a pass of its own is noticed.
 constexpr int64_t kMostRowsAlong = 1024;
@@ -37,7 +37,7 @@ constexpr int64_t kMostRowsAlong = 1024;
 constexpr double kLinesOfStep = 1.5;
 /// Share of L1 for what stays there.
 constexpr double kShareOfCache = 0.5;
-/// A schedule that turns its sums is worth it if it takes this part of the time.
+/// A schedule that transposes its accumulators is worth it if it takes this part of the time.
 constexpr double kTransposedShare = 0.97;
 
 int64_t round_up(int64_t v, int64_t step) { return (v + step - 1) / step * step; }
@@ -116,13 +116,13 @@ class PanelScheduler {
     return true;
   }
 
-  /// Cycles of one step of a tile. Several columns of sums share what is read of a row, and the
-  /// loop's own instructions.
+  /// Cycles of one step of a tile. Several columns of accumulators share what is read of a row, and
+  /// the loop's own instructions.
   static double step_cycles(uint32_t rows, uint32_t vectors) {
     return std::max({rows * vectors / 2.0, (rows + vectors) / 2.0, kLatency}) + 0.5;
   }
 
-  /// Tiles of as many sums as registers hold, chosen for little waste at the edges.
+  /// Tiles of as many accumulators as registers hold, chosen for little waste at the edges.
   void choose_tile() {
     const double rows = extent(plan_.row), vectors = std::ceil(extent(plan_.column) / plan_.lanes);
     double least = 0;
@@ -140,7 +140,7 @@ class PanelScheduler {
     plan_.vectors = static_cast<uint32_t>(tile.vectors);
   }
 
-  /// Registers besides the sums' for a tile of `vectors` columns.
+  /// Registers besides the accumulators' for a tile of `vectors` columns.
   uint32_t operands(uint32_t vectors) const {
     for (const PanelProduct& p : plan_.products)
       if (p.dot && !is_native(*p.dot)) return 2 * vectors + 4;  // even and odd elements apart
@@ -201,7 +201,7 @@ class PanelScheduler {
     return std::max<int64_t>(static_cast<int64_t>(room / bytes), 16);
   }
 
-  /// Rows of a block of transposed sums: whole tiles, vectors and lines, or all rows.
+  /// Rows of a block of transposed accumulators: whole tiles, vectors and lines, or all rows.
   int64_t legal_rows(int64_t rows) const {
     int64_t unit = std::lcm(int64_t{plan_.rows}, int64_t{plan_.lanes});
     for (const PanelProduct& p : plan_.products)
@@ -218,7 +218,7 @@ class PanelScheduler {
     return kCopyCycles;
   }
 
-  /// Cycles for copying one row of A, and for turning one of sums.
+  /// Cycles for copying one row of A, and for transposing one of accumulators.
   double row_cycles(double columns) const {
     double cycles = 0;
     if (plan_.reads_a_in_place) return 0;

@@ -1,6 +1,6 @@
 #pragma once
-// Sums over products of two loads, how matrix instructions can read these, and the grid of tiles.
-// For plans of gemm_gpu, split_k and attention.
+// Contractions: reductions over products of two loads, how matrix instructions can read these, and
+// the grid of tiles. For plans of gemm_gpu, split_k and attention.
 
 #include <optional>
 
@@ -12,7 +12,7 @@ namespace bm::compiler {
 
 /// Accumulators of one work-item of a GEMM by MMA; more would not fit into its registers with the
 /// fragments.
-inline constexpr uint32_t kMostSums = 128;
+inline constexpr uint32_t kMaxAccumulators = 128;
 
 /// What plans of GEMM look at.
 class GemmPlanner {

@@ -16,7 +16,7 @@ namespace bm::compiler {
 namespace {
 
 constexpr int64_t kLine = PipePlan::kLineBytes;
-constexpr uint32_t kWord = 4, kChunk = LineTile::kChunk;  // bytes of copies
+constexpr uint32_t kWord = 4, kChunk = LineTile::kChunk;  // bytes
 /// Accumulators of a work-item that are adjacent in a row.
 constexpr uint32_t kPair = 2;
 
@@ -66,7 +66,7 @@ void PipelinedGemm::copy_stage(const Pipe& pipe, ValueId iteration, ValueId stag
     };
     if (p_.has_words(o))
       return pipe.stage.for_words(tile, at, pipe.tile.env, [&](const LineCopy& c) { words(c, 1); });
-    pipe.stage.for_copies(tile, at, pipe.tile.env, [&](const LineCopy& c) {
+    pipe.stage.for_chunks(tile, at, pipe.tile.env, [&](const LineCopy& c) {
       if (p_.has_rounding() && pipe.copy != CopyKind::kAsync) return words(c, kChunk / kWord);
       pipe.stage.issue(block, pipe.copy, c);
     });
@@ -86,7 +86,7 @@ void PipelinedGemm::round_stage(const Pipe& pipe, ValueId iteration, ValueId sta
     if (has_words)
       pipe.stage.for_words(tile, at, pipe.tile.env, one, true);
     else
-      pipe.stage.for_copies(tile, at, pipe.tile.env, one, true);
+      pipe.stage.for_chunks(tile, at, pipe.tile.env, one, true);
   };
   round(p_.left, stage);
   round(p_.right, Expr(Expr(b_, stage) + p_.block_m() * kLine));
@@ -141,8 +141,8 @@ void PipelinedGemm::multiply_warpgroup_stage(const Pipe& pipe, ValueId stage, Bl
   const Expr item(b_, b_.item()), start(b_, stage);
   const Expr number = item >> std::countr_zero(static_cast<uint64_t>(items));
   const int64_t own = is_k_major(p_.left) ? rows * kLine : rows / p_.stage_k() * panel;
-  contract_group_mma(b_, block, p_.info, pipe.tile.accumulators[0], p_.info.sums * p_.right.slots,
-                     pipe.stage.array(),
+  contract_group_mma(b_, block, p_.info, pipe.tile.accumulators[0],
+                     p_.info.accumulators * p_.right.slots, pipe.stage.array(),
                      {TileOperand{Expr(start + number * own), 0, is_k_major(p_.left), panel},
                       TileOperand{stage, p_.block_m() * kLine, is_k_major(p_.right), panel}});
 }
@@ -160,8 +160,8 @@ void PipelinedGemm::run_pipeline(const Pipe& pipe) {
   if (has_async) b_.pipe(loop.body, PipeOp::kWaitCopies, p_.pipe->ahead - 1);
   if (p_.has_rounding()) round_stage(pipe, loop.index, stage, loop.body);
   if (is_group) b_.pipe(loop.body, PipeOp::kProxyFence);
-  // Everybody's copies of this stage are there, and nobody reads the stage any more that the next
-  // copies go to: it was multiplied in the last iteration, by group instructions in the one before.
+  // Everybody's chunks of this stage are there, and nobody reads the stage any more that the next
+  // ones go to: it was multiplied in the last iteration, by group instructions in the one before.
   b_.barrier(loop.body);
   if (is_group && has_async) {
     multiply_warpgroup_stage(pipe, stage, loop.body);
@@ -177,7 +177,8 @@ void PipelinedGemm::run_pipeline(const Pipe& pipe) {
     multiply_stage(pipe, stage, loop.body);
   }
   b_.close_loop(loop, b_.index(0), b_.index(trip_count), 1);
-  if (is_group) b_.wait_wgmma(pipe.block, pipe.tile.accumulators[0], p_.info.sums * p_.right.slots);
+  if (is_group)
+    b_.wait_wgmma(pipe.block, pipe.tile.accumulators[0], p_.info.accumulators * p_.right.slots);
 }
 
 /// Columns after columns, so that what is loaded for one lives no longer than its results. Where
@@ -233,7 +234,7 @@ void PipelinedGemm::run() {
   e_.program().has_dynamic_shared = bytes > b_.target().shared_memory_bytes;
   const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
   const Tile at = tile_of_group(groups.index, groups.body);
-  // Copies of 16 bytes and stores of adjacent elements need params that start at multiples of 16;
+  // Chunks of 16 bytes and stores of adjacent elements need params that start at multiples of 16;
   // memory that a program was given may not.
   ValueId is_aligned = operands_aligned();
   for (const ir::Store& s : e_.kernel().stores) {

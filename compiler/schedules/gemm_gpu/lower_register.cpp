@@ -103,13 +103,13 @@ void RegisterGemm::bind_tile(Tile* tile, BlockId block) {
   };
   for (uint32_t slot = 0; slot < p_.left.slots; slot += p_.info.a_slots) {
     std::vector<Offsets::Position>& rows = tile->out_rows.emplace_back();
-    for (uint32_t s = 0; s < p_.info.sums; ++s)
+    for (uint32_t s = 0; s < p_.info.accumulators; ++s)
       rows.push_back(is_paired ? Offsets::Position{.binding = tile->left[slot + s / 2]}
                                : result(slot, s * p_.info.row_step));
   }
   for (uint32_t slot = 0; slot < p_.right.slots; ++slot) {
     std::vector<Offsets::Position>& columns = tile->out_columns.emplace_back();
-    for (uint32_t s = 0; s < p_.info.sums; ++s)
+    for (uint32_t s = 0; s < p_.info.accumulators; ++s)
       columns.push_back(!is_paired ? Offsets::Position{.binding = tile->right[slot]}
                         : s < 2    ? result(slot, s)
                                    : columns[s - 2]);
@@ -120,7 +120,7 @@ void RegisterGemm::bind_tile(Tile* tile, BlockId block) {
 void MmaGemm::clear_accumulators(Tile* tile, BlockId block) {
   for (uint32_t i = 0; i < p_.left.slots / p_.info.a_slots * p_.right.slots; ++i)
     tile->accumulators.push_back(
-        clear_registers(b_, block, {p_.info.sum, 1}, p_.info.sums).front());
+        clear_registers(b_, block, {p_.info.sum, 1}, p_.info.accumulators).front());
 }
 
 ValueId MmaGemm::operands_aligned() {
@@ -207,9 +207,9 @@ void RegisterGemm::store_tile(const Tile& tile, BlockId block) {
             b_.read(block, tile.accumulators[i * p_.right.slots + j] + s));
   };
   // Row after row.
-  const uint32_t each = p_.info.row_step == 0 ? 2 : 1;  // sums side by side in one row
+  const uint32_t each = p_.info.row_step == 0 ? 2 : 1;  // accumulators side by side in one row
   for (uint32_t i = 0; i < tile.out_rows.size(); ++i)
-    for (uint32_t s = 0; s < p_.info.sums; s += each)
+    for (uint32_t s = 0; s < p_.info.accumulators; s += each)
       for (uint32_t j = 0; j < p_.right.slots; ++j)
         for (uint32_t e = 0; e < each; ++e) keep(i, j, s + e);
   out.store(block);

@@ -76,8 +76,8 @@ Offsets SimtGemm::lines(const Node* range, uint32_t tile, ValueId first, BlockId
 
 void SimtGemm::multiply(BlockId block) {
   const uint32_t width = quad(p_.reduce);
-  std::vector<ValueId> sums;
-  for (const uint32_t reg : s_.accumulators) sums.push_back(b_.read(block, reg));
+  std::vector<ValueId> accumulators;
+  for (const uint32_t reg : s_.accumulators) accumulators.push_back(b_.read(block, reg));
   const auto load = [&](const StagedOperand& o, uint32_t array, ValueId own, uint32_t step) {
     std::vector<ValueId> out;
     for (uint32_t i = 0; i < o.per_item; i += width) {
@@ -90,9 +90,10 @@ void SimtGemm::multiply(BlockId block) {
   for (uint32_t step = 0; step < p_.steps; ++step) {
     const std::vector<ValueId> left = load(p_.left, s_.left, s_.item_row, step);
     const std::vector<ValueId> right = load(p_.right, s_.right, s_.item_column, step);
-    contract_fma(b_, left, right, sums);
+    contract_fma(b_, left, right, accumulators);
   }
-  for (size_t i = 0; i < sums.size(); ++i) b_.assign(block, s_.accumulators[i], sums[i]);
+  for (size_t i = 0; i < accumulators.size(); ++i)
+    b_.assign(block, s_.accumulators[i], accumulators[i]);
 }
 
 void SimtGemm::store_results(BlockId block) {

@@ -139,8 +139,8 @@ class PipeScheduler : GemmPlanner {
     }
   }
 
-  static uint32_t sums(const MatrixPlan& p) {
-    return p.info.sums * p.left.slots / p.info.a_slots * p.right.slots;
+  static uint32_t accumulators(const MatrixPlan& p) {
+    return p.info.accumulators * p.left.slots / p.info.a_slots * p.right.slots;
   }
 
   static double items(const MatrixPlan& p) {
@@ -149,9 +149,9 @@ class PipeScheduler : GemmPlanner {
 
   void consider_tile(const MatrixPlan& p) {
     const uint32_t bytes = p.stage_bytes() * p.pipe->stages;
-    if (sums(p) > std::min(kMostSums, limits_.max_sums) || items(p) > target_.max_block ||
-        bytes > target_.pipe.group_memory_bytes ||
-        (model_.output_nodes() + 1) * sums(p) > kMostEpilogue)
+    if (accumulators(p) > std::min(kMaxAccumulators, limits_.max_accumulators) ||
+        items(p) > target_.max_block || bytes > target_.pipe.group_memory_bytes ||
+        (model_.output_nodes() + 1) * accumulators(p) > kMostEpilogue)
       return;
     const double cost =
         time(p) *
@@ -182,7 +182,7 @@ class PipeScheduler : GemmPlanner {
       if (r != p.left.along && r != p.right.along) groups *= CostModel::trip_count(r);
     const PipeInfo& room = target_.pipe;
     const double bytes = p.stage_bytes() * p.pipe->stages + room.reserved_bytes;
-    const double registers = items(p) * std::min(sums(p) + kOtherRegisters, 255.0);
+    const double registers = items(p) * std::min(accumulators(p) + kOtherRegisters, 255.0);
     double resident = std::floor(std::min(
         {room.cu_memory_bytes / bytes, room.cu_registers / registers, room.cu_items / items(p)}));
     resident = std::clamp(resident, 1.0, std::max(1.0, std::ceil(groups / units_)));

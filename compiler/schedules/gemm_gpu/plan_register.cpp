@@ -93,14 +93,16 @@ class MatrixScheduler : GemmPlanner {
     for (const MatrixOperand* o : {&p.left, &p.right})
       if (!o->is_k_major && o->slots % std::min(o->per_load(), kLeastRows / o->slot) != 0) return;
     if (p.left.slots % p.info.a_slots != 0) return;
-    const uint32_t sums = p.info.sums * p.left.slots / p.info.a_slots * p.right.slots;
+    const uint32_t accumulators =
+        p.info.accumulators * p.left.slots / p.info.a_slots * p.right.slots;
     if (!divides(p.left.along, p.block_m()) || !divides(p.right.along, p.block_n()) ||
-        sums > std::min(kMostSums, limits_.max_sums) || fragment_words(p) > kMostFragments ||
+        accumulators > std::min(kMaxAccumulators, limits_.max_accumulators) ||
+        fragment_words(p) > kMostFragments ||
         p.sub_group * p.warps_m * p.warps_n > target_.max_block ||
-        (model_.output_nodes() + 1) * sums > kMostEpilogue)
+        (model_.output_nodes() + 1) * accumulators > kMostEpilogue)
       return;
     const double cost =
-        time(p, sums) *
+        time(p, accumulators) *
         asked_factor(limits_.knobs, {.m = p.block_m(), .n = p.block_n(), .k = p.tile_k()});
     if (best_ && cost >= least_ * 0.99) return;
     best_ = p;
@@ -108,7 +110,7 @@ class MatrixScheduler : GemmPlanner {
   }
 
   /// Of one step of K in all groups.
-  double time(const MatrixPlan& p, uint32_t sums) {
+  double time(const MatrixPlan& p, uint32_t accumulators) {
     double groups = 1;
     for (const Node* r : kernel_.ranges) groups *= CostModel::trip_count(r);
     groups /= static_cast<double>(p.block_m() * p.block_n());
@@ -120,8 +122,9 @@ class MatrixScheduler : GemmPlanner {
     // Sub-groups of one group read the same rows or columns at about the same time.
     const double far = p.left.slots / p.warps_n + p.right.slots / p.warps_m;
     const double busy = std::max({products * kMmaCycles, loads * kLoadCycles, far * kFarCycles});
-    const double room = std::floor(kRegisters / p.sub_group /
-                                   (sums + fragment_words(p) + kOtherRegisters) / sub_groups);
+    const double room =
+        std::floor(kRegisters / p.sub_group / (accumulators + fragment_words(p) + kOtherRegisters) /
+                   sub_groups);
     const double waves = std::ceil(groups / units_) * sub_groups;
     const double resident = std::min(std::max(1.0, room) * sub_groups, waves);
     double t = std::max(

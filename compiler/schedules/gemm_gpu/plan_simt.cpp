@@ -19,7 +19,8 @@ using ir::Op;
 
 /// Work-items that one compute unit runs side by side, and of which an instruction starts at once.
 constexpr double kItemsPerUnit = 1024, kLanes = 128;
-/// Fewer leave a unit's schedulers idle; with several sums each, so many fill it to this share.
+/// Fewer leave a unit's schedulers idle; with several accumulators each, so many fill it to this
+/// share.
 constexpr double kFewestItems = 64, kLeastFilling = 1.0 / 8;
 /// With groups for fewer of the units the rest would stand idle.
 constexpr double kSpread = 0.75;
@@ -135,19 +136,20 @@ class StagedScheduler : GemmPlanner {
   }
 
   /// Cycles of the busiest unit for a step of K. One sub-group of each scheduler hides what the
-  /// next instruction waits for if it has sums enough to go on with.
+  /// next instruction waits for if it has accumulators enough to go on with.
   double time(const StagedPlan& p) const {
-    const double sums = p.left.per_item * p.right.per_item;
-    const double groups = all_results(p) / (sums * p.items());
+    const double accumulators = p.left.per_item * p.right.per_item;
+    const double groups = all_results(p) / (accumulators * p.items());
     const double idle = std::max(1 - groups / units_, 0.0);  // units without a group
     return step_cost(p) * (1 + kIdleCost * idle) *
-           std::max(std::ceil(groups / units_) * p.items() / kLanes, 1 + 16 / sums);
+           std::max(std::ceil(groups / units_) * p.items() / kLanes, 1 + 16 / accumulators);
   }
 
-  /// Share of the time of a full machine that `items` work-items take. Those with sums of their own
-  /// to go on with fill a unit long before there are kItemsPerUnit of them.
-  double filling(double items, double sums) const {
-    const double least = items >= kFewestItems * units_ ? std::max(2 / sums, kLeastFilling) : 1;
+  /// Share of the time of a full machine that `items` work-items take. Those with accumulators of
+  /// their own to go on with fill a unit long before there are kItemsPerUnit of them.
+  double filling(double items, double accumulators) const {
+    const double least =
+        items >= kFewestItems * units_ ? std::max(2 / accumulators, kLeastFilling) : 1;
     return std::max(std::min(least, 1.0), items / slots_);
   }
 
@@ -155,12 +157,12 @@ class StagedScheduler : GemmPlanner {
   bool is_worth_it() const {
     if (asks_for_tile(limits_.knobs) && least_ < kNotAsked) return true;
     const StagedPlan& p = *best_;
-    const double sums = p.left.per_item * p.right.per_item;
-    const double items = all_results(p) / sums;
+    const double accumulators = p.left.per_item * p.right.per_item;
+    const double items = all_results(p) / accumulators;
     // Integers multiply at a fraction of the rate: their loads are hidden anyway.
     const bool is_spread = is_float(p.reduce->dtype) && items / p.items() >= kSpread * units_;
     const double own =
-        step_cost(p) * (is_spread ? filling(items, sums) : std::max(1.0, items / slots_));
+        step_cost(p) * (is_spread ? filling(items, accumulators) : std::max(1.0, items / slots_));
     double plain = INFINITY;
     for (const double t : {1.0, 2.0, 4.0})
       plain = std::min(plain, (t * t + 2 * t * kLoadCost + kIterationCost) *
@@ -206,7 +208,7 @@ class StagedScheduler : GemmPlanner {
 
 std::optional<Schedule> make_staged_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                              uint32_t units, ScheduleLimits limits) {
-  if (!limits.has_tiles || limits.max_sums < 64) return std::nullopt;
+  if (!limits.has_tiles || limits.max_accumulators < 64) return std::nullopt;
   return StagedScheduler(kernel, target, units, limits).run();
 }
 

@@ -9,8 +9,8 @@
 namespace bm::compiler {
 namespace {
 
-/// Sums of sub-groups that are added up before they join the carry.
-constexpr uint32_t kPlainSums = 8;
+/// Partial results of sub-groups that are added up before they join the carry.
+constexpr uint32_t kPlainPartials = 8;
 
 /// What elements are combined in: 16-bit floats in float32, narrow integers in 32 bits.
 DType scan_type(const Node* scan) {
@@ -39,7 +39,7 @@ class GroupScanLowering final : public GroupLowering {
   /// What this work-item's elements give, by run: the elements so far; those of work-items before
   /// it in its sub-group; and of all of these, which goes to the others.
   struct Partial {
-    std::vector<ValueId> sums, before, all;
+    std::vector<ValueId> prefixes, before, all;
   };
 
   void lower_items(BlockId block, Instances instances, ValueId chunk) override;
@@ -50,7 +50,7 @@ class GroupScanLowering final : public GroupLowering {
   ValueId exchanged(ValueId value, uint32_t with, BlockId block);
   ValueId part() const;
   ValueId column() const;
-  /// Long float32 sums: what the additions so far have rounded away goes along.
+  /// Long running sums in float32: what the additions so far have rounded away goes along.
   static bool is_compensated(const Node* scan) {
     return scan->reduce_op() == ir::ReduceOp::kSum && scan_type(scan) == DType::kF32;
   }
@@ -119,12 +119,12 @@ GroupScanLowering::Tile GroupScanLowering::bind_tile(const Env& env, ValueId sta
   const bool is_whole = extent->is_const() && extent->imm % p_.tile() == 0;
   const bool has_whole_items = extent->is_const() && extent->imm % p_.per_item == 0;
   const Expr first = Expr(b_, start) + Expr(b_, part()) * int64_t{p_.per_item};
-  Offsets places(e_, first, block);
+  Offsets positions(e_, first, block);
   Tile tile;
   for (uint32_t r = 0; r < p_.runs; ++r)
     for (uint32_t j = 0; j < p_.per_item; ++j) {
       const int64_t offset = r * run + j;
-      const uint32_t binding = places.at(offset).binding;
+      const uint32_t binding = positions.at(offset).binding;
       ValueId mask = kNone;
       if (!is_whole)
         mask = has_whole_items && j > 0 ? tile.masks.back() : ValueId{Expr(first + offset < end)};
@@ -162,7 +162,7 @@ GroupScanLowering::Partial GroupScanLowering::scan_elements(const Node* scan, co
       ValueId value = b_.cast(element, t.dtype);
       if (tile.masks[i] != kNone) value = b_.select(tile.masks[i], value, neutral);
       sum = j == 0 ? value : b_.reduce_step(op, sum, value);
-      out.sums.push_back(sum);
+      out.prefixes.push_back(sum);
     }
     ValueId before = neutral;
     for (uint32_t with = 1; with < p_.lanes; with *= 2) {
@@ -186,7 +186,7 @@ GroupScanLowering::Running GroupScanLowering::added(const Node* scan, const Runn
   const Expr before(b_, so_far.sum), after(b_, out.sum);
   const Expr part = after - before;
   const Expr lost = (before - (after - part)) + (Expr(b_, value) - part);
-  // Infinite sums have lost nothing that is a number.
+  // Infinite running sums have lost nothing that is a number.
   const Expr is_number = lost == lost;
   const Expr neutral(b_, b_.neutral(scan->reduce_op(), b_.type(lost)));
   out.lost = Expr(Expr(b_, so_far.lost) + select(is_number, lost, neutral));
@@ -201,7 +201,7 @@ void GroupScanLowering::lower_tile(const Env& env, ValueId start, BlockId block,
   const Expr unit = part_index >> std::countr_zero(p_.lanes);
   std::vector<Partial> partials;
   for (const Node* scan : scans_) partials.push_back(scan_elements(scan, tile, block));
-  const auto place = [&](uint32_t run, ValueId of_unit) {
+  const auto position = [&](uint32_t run, ValueId of_unit) {
     const Expr at = Expr(b_, of_unit) + int64_t{run} * units;
     return ValueId{Expr(at * int64_t{p_.columns} + Expr(b_, column()))};
   };
@@ -209,7 +209,7 @@ void GroupScanLowering::lower_tile(const Env& env, ValueId start, BlockId block,
     const auto write = [&](BlockId body) {
       for (size_t s = 0; s < scans_.size(); ++s)
         for (uint32_t r = 0; r < p_.runs; ++r)
-          b_.local_store(body, arrays_[s], place(r, unit), partials[s].all[r]);
+          b_.local_store(body, arrays_[s], position(r, unit), partials[s].all[r]);
     };
     const Expr is_first = (part_index & (p_.lanes - 1)) < 1;
     if (p_.lanes == 1)
@@ -228,17 +228,17 @@ void GroupScanLowering::lower_tile(const Env& env, ValueId start, BlockId block,
       Running earlier = so_far;
       if (units == 1) so_far = added(scans_[s], so_far, partials[s].all[r]);
       ValueId own = neutral;
-      for (uint32_t first = 0; units > 1 && first < units; first += kPlainSums) {
+      for (uint32_t first = 0; units > 1 && first < units; first += kPlainPartials) {
         if (first > 0) {
           const ValueId is_later = b_.lt(b_.index(first - 1), unit);
           earlier.sum = b_.select(is_later, so_far.sum, earlier.sum);
           if (has_lost) earlier.lost = b_.select(is_later, so_far.lost, earlier.lost);
           own = b_.select(is_later, neutral, own);
         }
-        ValueId all = b_.local_load(block, arrays_[s], place(r, b_.index(first)));
-        for (uint32_t u = first + 1; u < std::min(first + kPlainSums, units); ++u) {
+        ValueId all = b_.local_load(block, arrays_[s], position(r, b_.index(first)));
+        for (uint32_t u = first + 1; u < std::min(first + kPlainPartials, units); ++u) {
           own = Expr(select(u - 1 < unit, Expr(b_, all), Expr(b_, own)));
-          const ValueId next = b_.local_load(block, arrays_[s], place(r, b_.index(u)));
+          const ValueId next = b_.local_load(block, arrays_[s], position(r, b_.index(u)));
           all = b_.reduce_step(op, all, next);
         }
         so_far = added(scans_[s], so_far, all);
@@ -249,7 +249,7 @@ void GroupScanLowering::lower_tile(const Env& env, ValueId start, BlockId block,
       if (p_.lanes > 1) before = b_.reduce_step(op, before, partials[s].before[r]);
       for (uint32_t j = 0; j < p_.per_item; ++j) {
         const size_t i = size_t{r} * p_.per_item + j;
-        ValueId result = b_.reduce_step(op, before, partials[s].sums[i]);
+        ValueId result = b_.reduce_step(op, before, partials[s].prefixes[i]);
         if (has_lost) result = b_.reduce_step(op, earlier.sum, result);
         e_.set_known(scans_[s], tile.elements[i], b_.cast(result, scans_[s]->dtype));
       }

@@ -17,7 +17,7 @@ using ir::Op;
 
 /// Work-items of a group, and fewest where lines are short.
 constexpr uint32_t kScanBlock = 256, kLeastScanBlock = 128;
-/// Elements of a work-item in one tile: as many registers hold them and their sums.
+/// Elements of a work-item in one tile: as many registers hold them and their prefixes.
 constexpr uint32_t kScanElements = 16;
 /// The same where a work-item has elements of adjacent lines' far apart: more of them are on their
 /// way.
@@ -129,7 +129,7 @@ class GroupScanScheduler {
     s.grid_loops = static_cast<uint32_t>(s.loops.size());
     s.loops.push_back({.range = plan_.along});
     for (hal::DimExpr& dim : s.grid) dim.constant = 1;
-    if (!place_in_grid(target_, order, &s)) return std::nullopt;
+    if (!assign_to_grid(target_, order, &s)) return std::nullopt;
     s.contiguous = contiguous_;
     s.work_per_block =
         static_cast<uint64_t>(length() * plan_.columns * (model_.output_nodes() + 2));

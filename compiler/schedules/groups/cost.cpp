@@ -13,12 +13,12 @@ using ir::Op;
 
 /// One level of the tree at the end of a shared reduction.
 constexpr double kLevelCost = 10;
-/// Merged copies of a body beyond this many nodes cost more to compile than they save.
+/// Merged bodies beyond this many nodes cost more to compile than they save.
 constexpr double kMaxMergedNodes = 200;
 /// The same of iterations that have nothing in common: what they save is waiting for memory.
-constexpr double kMaxCopiedNodes = 400;
+constexpr double kMaxUnrolledNodes = 400;
 /// Iterations of a work-item that pay for its start, and most that are written out.
-constexpr int64_t kPlainIterations = 4, kMostCopies = 16;
+constexpr int64_t kPlainIterations = 4, kMaxUnroll = 16;
 
 }  // namespace
 
@@ -129,7 +129,7 @@ GroupScheduler::Shape GroupScheduler::best_shape(const Level& level) {
     if (block < 2 * outputs_.width) continue;
     for (const int64_t per_item : {1, 2, 4})
       if (!outputs_.loop) consider(c, {.block = block, .per_item = per_item}, &best);
-    for (int64_t n = 2 * kPlainIterations; n <= most_copies(); n *= 2)
+    for (int64_t n = 2 * kPlainIterations; n <= max_unroll(); n *= 2)
       if (!outputs_.loop) consider(c, {.block = block, .per_item = n}, &best);
     if (c.levels > 0) consider(c, {.block = block, .is_single = true}, &best);
   }
@@ -139,18 +139,18 @@ GroupScheduler::Shape GroupScheduler::best_shape(const Level& level) {
 
 /// Iterations of a work-item that are unrolled; 1: a loop. Kernels without
 /// reductions only wait for memory.
-int64_t GroupScheduler::most_copies() const {
+int64_t GroupScheduler::max_unroll() const {
   if (!reduces_.empty() || !limits_.has_tiles || is_tiled_) return 1;
   int64_t widest = 0;
   for (const Node* load : model_.output_loads()) widest = std::max(widest, item_size(load->dtype));
   for (const ir::Store& s : kernel_.stores)
     if (model_.output_loads().empty()) widest = std::max(widest, item_size(s.value->dtype));
   const double nodes = model_.output_nodes() + static_cast<double>(kernel_.stores.size());
-  int64_t copies = kMostCopies;
-  while (copies > kPlainIterations && (copies * widest > target_.item_bytes_ahead ||
-                                       static_cast<double>(copies) * nodes > kMaxCopiedNodes))
-    copies /= 2;
-  return static_cast<double>(copies) * nodes > kMaxCopiedNodes ? 1 : copies;
+  int64_t unroll = kMaxUnroll;
+  while (unroll > kPlainIterations && (unroll * widest > target_.item_bytes_ahead ||
+                                       static_cast<double>(unroll) * nodes > kMaxUnrolledNodes))
+    unroll /= 2;
+  return static_cast<double>(unroll) * nodes > kMaxUnrolledNodes ? 1 : unroll;
 }
 
 bool GroupScheduler::is_wanted(const Shape& s) const {
@@ -166,13 +166,13 @@ void GroupScheduler::consider(const Costs& c, Shape s, Shape* best) const {
   if (s.per_item > 1 &&
       (is_tiled_ || c.iterations < resident_items_ * static_cast<double>(s.per_item)))
     return;
-  if (!place_copies(c, &s)) return;
+  if (!choose_unroll(c, &s)) return;
   const bool is_row = c.levels > 0 && c.is_stream && found_dots_.empty();
   s.time = is_row ? shared_time(c, s) : time(c, s);
   if (best->time == 0 || s.time < best->time * 0.99) *best = s;
 }
 
-/// Copies of the item loops' bodies that share the loads of the heaviest reduction.
+/// Merged bodies of the item loops that share the loads of the heaviest reduction.
 void GroupScheduler::choose_tile() {
   const ReduceFacts* heaviest = nullptr;
   for (const ReduceFacts& r : reduces_)
@@ -207,11 +207,11 @@ std::optional<double> GroupScheduler::tile_cost(const ReduceFacts& r, size_t x, 
     const Node* extent = loops_[loop]->src[0];
     return jam == 1 || (extent->is_const() && extent->imm % jam == 0);
   };
-  const double copies = a * b;
-  if (copies > 1 && (!divides(x, a) || !divides(y, b))) return std::nullopt;
+  const double bodies = a * b;
+  if (bodies > 1 && (!divides(x, a) || !divides(y, b))) return std::nullopt;
   double items = 1, cost = 0, nodes = 0;
   for (size_t i = 0; i < loops_.size(); ++i) items *= CostModel::trip_count(loops_[i]);
-  if (copies > 1 && items / copies < resident_items_) return std::nullopt;
+  if (bodies > 1 && items / bodies < resident_items_) return std::nullopt;
   const Node* along = item_loop(is_group_);
   for (const Node* n : model_.body(r.node)) {
     if (n->op == Op::kConst || n->op == Op::kVar || n->op == Op::kRange) continue;
@@ -219,9 +219,9 @@ std::optional<double> GroupScheduler::tile_cost(const ReduceFacts& r, size_t x, 
     if (model_.depends(n, loops_[x])) own *= a;
     if (x != y && model_.depends(n, loops_[y])) own *= b;
     nodes += own;
-    cost += own / copies * iteration_cost(r, n, along);
+    cost += own / bodies * iteration_cost(r, n, along);
   }
-  if (copies > 1 && nodes > kMaxMergedNodes) return std::nullopt;
+  if (bodies > 1 && nodes > kMaxMergedNodes) return std::nullopt;
   return cost + 1;
 }
 

@@ -19,10 +19,10 @@ constexpr double kGroupCost = 40;
 /// A load that an earlier pass has done before.
 constexpr double kAgain = 6;
 /// Most iterations of a work-item that are written out, and operations they may come to.
-constexpr uint32_t kMostCopies = 32;
+constexpr uint32_t kMaxReduceUnroll = 32;
 constexpr double kMostNodes = 1600;
 /// Iterations per iteration where there are more, and loads of an iteration.
-constexpr uint32_t kLoopCopies = 16, kIterationLoads = 16;
+constexpr uint32_t kLoopUnroll = 16, kIterationLoads = 16;
 /// Of memory, and what every halving of it costs: of adjacent results, of pieces of short rows.
 constexpr double kLineBytes = 128, kNarrowLine = 0.25, kNarrow = 0.1;
 /// Rows of a work-item that stay in L1 until all of them is read.
@@ -129,19 +129,20 @@ double GroupScheduler::memory_time(const Level& level, bool is_plain_known) {
 }
 
 /// Iterations of a row that a work-item may have written out.
-uint32_t GroupScheduler::most_copies(const Costs& c, uint32_t block) const {
+uint32_t GroupScheduler::max_reduce_unroll(const Costs& c, uint32_t block) const {
   const double room = target_.pipe.cu_registers / static_cast<double>(block) - kMostRegisters;
-  const double most = std::min({room / std::max(c.kept, 1.0), kMostNodes / std::max(c.nodes, 1.0),
-                                static_cast<double>(std::min(kMostCopies, limits_.max_lanes))});
+  const double most =
+      std::min({room / std::max(c.kept, 1.0), kMostNodes / std::max(c.nodes, 1.0),
+                static_cast<double>(std::min(kMaxReduceUnroll, limits_.max_lanes))});
   return static_cast<uint32_t>(std::max(most, 1.0));
 }
 
 /// How many iterations are written out; false if the shape does not exist.
-bool GroupScheduler::place_copies(const Costs& c, Shape* s) const {
+bool GroupScheduler::choose_unroll(const Costs& c, Shape* s) const {
   if (c.levels == 0 || s->block < 2 || !found_dots_.empty()) return true;
   const double parts = s->block / outputs_.width;
   if (outputs_.is_high && parts < kLeastParts) return false;
-  const uint32_t most = most_copies(c, s->block);
+  const uint32_t most = max_reduce_unroll(c, s->block);
   const double items = std::ceil(c.iterations / parts),
                trip_count = std::ceil(c.trip_count / parts);
   const bool is_row = s->is_single && !c.has_inner && c.is_item_known && items <= most;
@@ -149,20 +150,20 @@ bool GroupScheduler::place_copies(const Costs& c, Shape* s) const {
   if (outputs_.loop && s->item_unroll == 0) return false;
   if (c.has_inner) return true;
   if (c.is_known && trip_count <= most) {
-    s->copies = static_cast<uint32_t>(trip_count);
+    s->unroll = static_cast<uint32_t>(trip_count);
     return true;
   }
   const double loop =
-      std::min({static_cast<double>(kLoopCopies), static_cast<double>(most), trip_count,
+      std::min({static_cast<double>(kLoopUnroll), static_cast<double>(most), trip_count,
                 std::max(kIterationLoads / std::max(c.loads, 1.0), 1.0)});
-  s->copies = std::bit_floor(static_cast<uint32_t>(loop));
+  s->unroll = std::bit_floor(static_cast<uint32_t>(loop));
   return true;
 }
 
 /// Groups resident on one compute unit (occupancy).
 double GroupScheduler::groups_of_unit(const Costs& c, const Shape& s) const {
   const PipeInfo& unit = target_.pipe;
-  const double registers = kOwnRegisters + c.kept * std::max(s.copies, s.item_unroll);
+  const double registers = kOwnRegisters + c.kept * std::max(s.unroll, s.item_unroll);
   const double bytes = static_cast<double>(c.bytes * s.block + unit.reserved_bytes);
   const double memory = std::max(unit.cu_memory_bytes, target_.shared_memory_bytes);
   return std::max(
@@ -177,12 +178,12 @@ double GroupScheduler::shared_time(const Costs& c, const Shape& s) const {
   const double per_item =
       s.is_single ? std::ceil(c.iterations / parts) : static_cast<double>(s.per_item);
   const double chunks = s.is_single ? 1 : std::ceil(c.iterations / (block * per_item));
-  const double trip_count = std::ceil(c.trip_count / parts), copies = std::max(s.copies, 1u);
-  const bool is_written = c.is_known && trip_count <= copies && s.copies > 0;
+  const double trip_count = std::ceil(c.trip_count / parts), unroll = std::max(s.unroll, 1u);
+  const bool is_written = c.is_known && trip_count <= unroll && s.unroll > 0;
   const double idle = trip_count * parts / c.trip_count;
   double ops = kStartCost + per_item * c.element + c.repeated + c.partitioned * idle / block +
                c.levels * combining_steps(static_cast<uint32_t>(parts));
-  double batches = is_written ? 1 : c.levels * std::ceil(trip_count / copies);
+  double batches = is_written ? 1 : c.levels * std::ceil(trip_count / unroll);
   if (!is_written) ops += (c.levels - 1) * trip_count * c.loads * kAgain;
   if (s.item_unroll == 0 && c.has_item_loops) {
     batches += per_item / 4;

@@ -19,8 +19,9 @@ int64_t largest(const Node* extent) { return std::max<int64_t>(extent->hi, 1); }
 
 }  // namespace
 
-/// Binds `loops` to the digits of `index` in the mixed base `counts`, last digit lowest. Copies of
-/// a merged loop are count iterations apart, so that adjacent work-items stay adjacent.
+/// Binds `loops` to the digits of `index` in the mixed base `counts`, last digit lowest.
+/// Merged iterations of a loop are count iterations apart, so that adjacent work-items stay
+/// adjacent.
 Instances GroupLowering::split_index(ValueId index, const std::vector<size_t>& loops,
                                      const std::vector<ValueId>& counts, bool is_narrow,
                                      BlockId block, const Instances& instances) {
@@ -152,12 +153,12 @@ void GroupLowering::lower_items(BlockId block, Instances instances, ValueId chun
   }
   items.is_narrow = most <= kMax32;
   items.chunk = chunk;
-  if (schedule_.contiguous.count > 1 && schedule_.has_copies)
+  if (schedule_.contiguous.count > 1 && schedule_.is_unrolled)
     lower_contiguous(items, block);
-  else if (!schedule_.has_copies)
+  else if (!schedule_.is_unrolled)
     lower_item_loop(items, block);
   else if (schedule_.is_exact)
-    lower_copies(items, block);
+    lower_unrolled(items, block);
   else
     split_chunks(items, block);
 }

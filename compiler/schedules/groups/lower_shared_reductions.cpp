@@ -72,39 +72,40 @@ GroupLowering::Distributed GroupLowering::distributed_loops(const std::vector<co
 /// The loops at iteration `index` of all of them.
 GroupLowering::Iteration GroupLowering::bind_iteration(const Distributed& d, ValueId index,
                                                        BlockId block) {
-  Iteration copy{.bindings = std::vector<uint32_t>(d.loops.size()), .mask = kNone};
+  Iteration one{.bindings = std::vector<uint32_t>(d.loops.size()), .mask = kNone};
   ValueId rest = index;
   const bool is_narrow = d.most <= kMax32;
   for (size_t i = d.loops.size(); i-- > 0;) {
     const ValueId digit = i == 0 ? rest : e_.divide_index(Op::kMod, rest, d.counts[i], is_narrow);
     if (i > 0) rest = e_.divide_index(Op::kDiv, rest, d.counts[i], is_narrow);
-    copy.bindings[i] = e_.make_bindings(digit, block, 0, 1, 0);
+    one.bindings[i] = e_.make_bindings(digit, block, 0, 1, 0);
   }
-  return copy;
+  return one;
 }
 
 /// Iterations `first`, which is this work-item's, and those that follow it, as far apart as there
 /// are work-items to share them. `is_masked`: the last ones may be beyond the end.
-std::vector<GroupLowering::Iteration> GroupLowering::bind_copies(const Distributed& d,
-                                                                 ValueId first, BlockId block,
-                                                                 uint32_t copies, bool is_masked) {
+std::vector<GroupLowering::Iteration> GroupLowering::bind_iterations(const Distributed& d,
+                                                                     ValueId first, BlockId block,
+                                                                     uint32_t unroll,
+                                                                     bool is_masked) {
   std::vector<Iteration> out;
-  Offsets places(e_, first, block);
+  Offsets positions(e_, first, block);
   const int64_t count = contiguous_.count(), run = count * parts();
-  for (uint32_t c = 0; c < copies; ++c) {
+  for (uint32_t c = 0; c < unroll; ++c) {
     const int64_t start = c / count * run, offset = start + c % count;
     const ValueId index = b_.add(first, b_.index(offset));
-    Iteration copy;
+    Iteration one;
     if (d.loops.size() == 1)
-      copy.bindings = {places.at(offset).binding};
+      one.bindings = {positions.at(offset).binding};
     else
-      copy = bind_iteration(d, index, block);
+      one = bind_iteration(d, index, block);
     if (is_masked && (!d.known_total || start + run > *d.known_total)) {
       // Runs end with the loop: one comparison for all of one.
-      copy.mask = c % count == 0 ? b_.lt(index, d.total) : out.back().mask;
-      for (const uint32_t b : copy.bindings) e_.set_mask(b, copy.mask);
+      one.mask = c % count == 0 ? b_.lt(index, d.total) : out.back().mask;
+      for (const uint32_t b : one.bindings) e_.set_mask(b, one.mask);
     }
-    out.push_back(std::move(copy));
+    out.push_back(std::move(one));
   }
   return out;
 }
@@ -114,13 +115,13 @@ std::vector<GroupLowering::Iteration> GroupLowering::bind_copies(const Distribut
 const std::vector<GroupLowering::Iteration>* GroupLowering::row_unroll(const Distributed& d,
                                                                        uint32_t most) {
   if (!d.known_total || *d.known_total > int64_t{most} * parts()) return nullptr;
-  const auto [it, is_new] = row_copies_.try_emplace(d.loops);
+  const auto [it, is_new] = row_iterations_.try_emplace(d.loops);
   const int64_t count = contiguous_.count();
   const BlockId block = count > 1 ? e_.builder().floor() : e_.program().root;
   if (is_new)
     it->second =
-        bind_copies(d, first_index(), block,
-                    static_cast<uint32_t>(up(*d.known_total, count * parts()) * count), true);
+        bind_iterations(d, first_index(), block,
+                        static_cast<uint32_t>(up(*d.known_total, count * parts()) * count), true);
   return &it->second;
 }
 
@@ -135,12 +136,12 @@ void GroupLowering::lower_row(BlockId block, const Env& env) {
     return b_.close_if(body, b_.lt(part_number(), b_.index(1)));
   }
   const Distributed d = distributed_loops(loops, env);
-  const std::vector<Iteration>* copies = row_unroll(d, schedule_.item_unroll);
+  const std::vector<Iteration>* iterations = row_unroll(d, schedule_.item_unroll);
   Instances instances;
-  for (const Iteration& copy : *copies) {
+  for (const Iteration& one : *iterations) {
     instances.push_back(env);
     for (size_t i = 0; i < loops.size(); ++i)
-      instances.back()[e_.number_of(loops[i])] = copy.bindings[i];
+      instances.back()[e_.number_of(loops[i])] = one.bindings[i];
   }
   if (instances.empty()) return;
   if (contiguous_.count() > 1)
@@ -163,29 +164,29 @@ void GroupLowering::reduce(ReduceState& s, BlockId block,
 /// Every work-item reduces as many of the iterations as there are work-items for a result.
 void GroupLowering::distribute(ReduceState& s, BlockId block) {
   const Distributed d = distributed_loops(s.loops, s.envs[0]);
-  const uint32_t copies = s.plan.copies;
-  if (const auto* row = copies > 0 ? row_unroll(d, copies) : nullptr)
-    return accumulate_copies(s, block, *row);
-  const int64_t step = int64_t{copies} * parts();
-  if (copies < 2 || step > d.most) return distribute_singly(s, d, b_.index(0), 0, block);
+  const uint32_t unroll = s.plan.item_unroll;
+  if (const auto* row = unroll > 0 ? row_unroll(d, unroll) : nullptr)
+    return accumulate_unrolled(s, block, *row);
+  const int64_t step = int64_t{unroll} * parts();
+  if (unroll < 2 || step > d.most) return distribute_singly(s, d, b_.index(0), 0, block);
   const ValueId whole = d.known_total ? b_.index(*d.known_total / step * step)
                                       : ValueId{whole_steps({b_, d.total}, step)};
   const Builder::Loop loop = b_.open_loop(block);
   const ValueId first = b_.add(loop.index, first_index());
-  accumulate_copies(s, loop.body, bind_copies(d, first, loop.body, copies, false));
+  accumulate_unrolled(s, loop.body, bind_iterations(d, first, loop.body, unroll, false));
   b_.close_loop(loop, b_.index(0), whole, step);
-  if (!d.known_total || *d.known_total % step != 0) distribute_singly(s, d, whole, copies, block);
+  if (!d.known_total || *d.known_total % step != 0) distribute_singly(s, d, whole, unroll, block);
 }
 
 /// Loads go before what waits for them.
-void GroupLowering::accumulate_copies(ReduceState& s, BlockId block,
-                                      const std::vector<Iteration>& copies) {
+void GroupLowering::accumulate_unrolled(ReduceState& s, BlockId block,
+                                        const std::vector<Iteration>& iterations) {
   const std::vector<Env> before = s.envs;
   std::vector<std::vector<Env>> envs;
-  for (const Iteration& copy : copies) {
+  for (const Iteration& one : iterations) {
     envs.push_back(before);
     for (Env& env : envs.back())
-      for (size_t i = 0; i < s.loops.size(); ++i) env[e_.number_of(s.loops[i])] = copy.bindings[i];
+      for (size_t i = 0; i < s.loops.size(); ++i) env[e_.number_of(s.loops[i])] = one.bindings[i];
     for (const Node* reduce : s.group)
       for (const Node* load : e_.body_loads(reduce))
         for (const Env& env : envs.back()) e_.emit(load, env);
@@ -193,10 +194,10 @@ void GroupLowering::accumulate_copies(ReduceState& s, BlockId block,
   for (size_t m = 0; m < s.members(); ++m) {
     const uint32_t reg = s.vector_registers[m][0];
     ValueId sum = b_.read(block, reg);
-    for (size_t c = 0; c < copies.size(); ++c) {
+    for (size_t c = 0; c < iterations.size(); ++c) {
       s.envs = envs[c];
       const ValueId next = e_.accumulate_one(s.reduce(m), s.env(m), sum);
-      sum = copies[c].mask == kNone ? next : b_.select(copies[c].mask, next, sum);
+      sum = iterations[c].mask == kNone ? next : b_.select(iterations[c].mask, next, sum);
     }
     b_.assign(block, reg, sum);
   }
@@ -214,10 +215,10 @@ void GroupLowering::distribute_singly(ReduceState& s, const Distributed& d, Valu
   const ValueId side = b_.index(is_high ? 1 : schedule_.group_outputs);
   if (!is_high && schedule_.group_outputs > 1)
     index = e_.divide_index(Op::kDiv, index, side, d.most <= kMax32 / schedule_.group_outputs);
-  const Iteration copy = bind_iteration(d, index, loop.body);
+  const Iteration one = bind_iteration(d, index, loop.body);
   for (Env& env : s.envs)
-    for (size_t i = 0; i < s.loops.size(); ++i) env[e_.number_of(s.loops[i])] = copy.bindings[i];
-  e_.begin_step(s, s.loops[0], copy.bindings[0]);
+    for (size_t i = 0; i < s.loops.size(); ++i) env[e_.number_of(s.loops[i])] = one.bindings[i];
+  e_.begin_step(s, s.loops[0], one.bindings[0]);
   std::vector<ValueId> partial;
   for (size_t m = 0; m < s.members(); ++m) {
     const uint32_t reg = s.vector_registers[m][0];
@@ -263,15 +264,15 @@ bool GroupLowering::can_shuffle(const ReduceState& s) const {
 /// sub-group.
 void GroupLowering::combine_by_shuffles(ReduceState& s, BlockId block) {
   const uint32_t lanes = b_.target().sub_group, count = parts() / lanes;
-  std::vector<ValueId> sums;
+  std::vector<ValueId> partials;
   for (size_t m = 0; m < s.members(); ++m) {
     ValueId sum = b_.read(block, s.vector_registers[m][0]);
     for (uint32_t with = lanes / 2; with > 0; with /= 2)
       sum = b_.reduce_step(s.reduce(m)->reduce_op(), sum, b_.shuffle(block, sum, with));
-    sums.push_back(sum);
+    partials.push_back(sum);
   }
   if (count == 1) {
-    s.shared.insert(s.shared.end(), sums.begin(), sums.end());
+    s.shared.insert(s.shared.end(), partials.begin(), partials.end());
     return;
   }
   const ValueId item = b_.item();
@@ -279,8 +280,8 @@ void GroupLowering::combine_by_shuffles(ReduceState& s, BlockId block) {
   std::vector<uint32_t> arrays;
   const BlockId body = b_.open_block(block), floor = b_.set_floor(body);
   for (size_t m = 0; m < s.members(); ++m) {
-    arrays.push_back(b_.add_local(b_.type(sums[m]).dtype, schedule_.block / lanes));
-    b_.local_store(body, arrays[m], number, sums[m]);
+    arrays.push_back(b_.add_local(b_.type(partials[m]).dtype, schedule_.block / lanes));
+    b_.local_store(body, arrays[m], number, partials[m]);
   }
   b_.set_floor(floor);
   const Expr is_first = (Expr(b_, item) & (lanes - 1)) < 1;

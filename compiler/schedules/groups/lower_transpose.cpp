@@ -25,7 +25,7 @@ Instances TransposeLowering::bind_transposed(const Env& env, const Node* near, c
   Offsets across = offsets(near, low_), along = offsets(far, high_);
   const Env row = e_.bound(env, near, bind(across, 0));
   Instances out;
-  for (uint32_t c = 0; c < p_.copies(); ++c)
+  for (uint32_t c = 0; c < p_.unroll(); ++c)
     out.push_back(e_.bound(row, far, bind(along, int64_t{c} * p_.rows())));
   return out;
 }
@@ -47,14 +47,14 @@ void TransposeLowering::lower_items(BlockId block, Instances instances, ValueId 
   for (size_t i = 0; i < p_.loads.size(); ++i) {
     const int64_t row = p_.row(p_.loads[i]);
     const Expr first = high * row + low;
-    for (uint32_t c = 0; c < p_.copies(); ++c)
+    for (uint32_t c = 0; c < p_.unroll(); ++c)
       b_.local_store(block, arrays[i], Expr(first + row * p_.rows() * c), values[i][c]);
   }
   b_.barrier(block);
   const Instances results = bind_transposed(env, p_.along, p_.across, block);
   for (size_t i = 0; i < p_.loads.size(); ++i) {
     const Expr first = low * p_.row(p_.loads[i]) + high;
-    for (uint32_t c = 0; c < p_.copies(); ++c)
+    for (uint32_t c = 0; c < p_.unroll(); ++c)
       e_.set_known(p_.loads[i], results[c],
                    b_.local_load(block, arrays[i], Expr(first + int64_t{p_.rows()} * c)));
   }

@@ -9,8 +9,8 @@
 
 namespace bm::compiler {
 
-/// Whatever is loaded for `instances` is on its way before the first of it is waited for; places
-/// that are loaded themselves come before what lies there.
+/// Whatever is loaded for `instances` is on its way before the first of it is waited for;
+/// indices that are loaded themselves come before what lies there.
 void GroupLowering::emit_loads(const Instances& instances) {
   std::vector<const Node*> loads, stack;
   for (const ir::Store& s : e_.kernel().stores) {
@@ -42,8 +42,9 @@ void GroupLowering::lower_item_loop(const ItemLoops& items, BlockId block) {
   b_.close_items(loop, begin, schedule_.is_exact ? kNone : items.total, schedule_.trip_count);
 }
 
-/// Copies are as far apart as the block is wide, so that adjacent work-items stay adjacent.
-void GroupLowering::lower_copies(const ItemLoops& items, BlockId block) {
+/// Unrolled iterations are as far apart as the block is wide, so that adjacent work-items stay
+/// adjacent.
+void GroupLowering::lower_unrolled(const ItemLoops& items, BlockId block) {
   const ValueId begin = b_.mul(items.chunk, b_.index(schedule_.chunk));
   const ValueId first = b_.add(begin, b_.item());
   const auto split = [&](ValueId index) {
@@ -108,11 +109,11 @@ void GroupLowering::where_aligned(BlockId block, const std::function<void(BlockI
   for (const bool is_wide : {true, false})
     e_.branch(is_wide ? is_aligned : is_not, block, [&](BlockId inside) {
       const Confined confined(e_, inside);
-      row_copies_.clear();
+      row_iterations_.clear();
       if (is_wide) contiguous_.start();
       body(inside);
       contiguous_.stop();
-      row_copies_.clear();
+      row_iterations_.clear();
     });
 }
 
@@ -122,7 +123,7 @@ void GroupLowering::split_chunks(const ItemLoops& items, BlockId block) {
   const ValueId end = b_.add(begin, b_.index(schedule_.chunk));
   const ValueId is_less = b_.lt(items.total, end);
   const ValueId is_whole = b_.negated(is_less);
-  e_.branch(is_whole, block, [&](BlockId body) { lower_copies(items, body); });
+  e_.branch(is_whole, block, [&](BlockId body) { lower_unrolled(items, body); });
   e_.branch(is_less, block, [&](BlockId body) { lower_item_loop(items, body); });
 }
 

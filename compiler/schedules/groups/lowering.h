@@ -42,7 +42,7 @@ class GroupLowering : public EmitRule {
  private:
   /// Loops that the work-items of a group do, merged: chunk number `chunk` of them.
   struct ItemLoops {
-    Instances instances;          // copies of the loops around
+    Instances instances;          // of the loops around
     std::vector<size_t> loops;    // numbers in the schedule
     std::vector<ValueId> counts;  // of their iterations
     ValueId total = kNone, chunk = kNone;
@@ -67,7 +67,7 @@ class GroupLowering : public EmitRule {
                         const std::vector<ValueId>& counts, bool is_narrow, BlockId block,
                         const Instances& instances);
   // lower_unrolled.cpp
-  void lower_copies(const ItemLoops& items, BlockId block);
+  void lower_unrolled(const ItemLoops& items, BlockId block);
   void lower_contiguous(const ItemLoops& items, BlockId block);
   void lower_item_loop(const ItemLoops& items, BlockId block);
   void split_chunks(const ItemLoops& items, BlockId block);
@@ -79,12 +79,12 @@ class GroupLowering : public EmitRule {
   void mask_outputs(const Node* range, ValueId number, const Env& env);
   Distributed distributed_loops(const std::vector<const Node*>& loops, const Env& env);
   Iteration bind_iteration(const Distributed& loops, ValueId index, BlockId block);
-  std::vector<Iteration> bind_copies(const Distributed& loops, ValueId first, BlockId block,
-                                     uint32_t copies, bool is_masked);
+  std::vector<Iteration> bind_iterations(const Distributed& loops, ValueId first, BlockId block,
+                                         uint32_t unroll, bool is_masked);
   const std::vector<Iteration>* row_unroll(const Distributed& loops, uint32_t most);
   void lower_row(BlockId block, const Env& env);
   void distribute(ReduceState& s, BlockId block);
-  void accumulate_copies(ReduceState& s, BlockId block, const std::vector<Iteration>& copies);
+  void accumulate_unrolled(ReduceState& s, BlockId block, const std::vector<Iteration>& iterations);
   void distribute_singly(ReduceState& s, const Distributed& loops, ValueId begin,
                          int64_t trip_count, BlockId block);
   void combine_partials(ReduceState& s, BlockId block);
@@ -93,7 +93,7 @@ class GroupLowering : public EmitRule {
   ValueId reduce_parts(ReduceState& s, size_t member, uint32_t array, ValueId first, int64_t apart,
                        uint32_t count, BlockId block);
 
-  std::map<std::vector<const Node*>, std::vector<Iteration>> row_copies_;
+  std::map<std::vector<const Node*>, std::vector<Iteration>> row_iterations_;
   bool is_single_ = false;  // iterations are bound one by one, whatever the schedule has contiguous
 };
 
@@ -107,7 +107,7 @@ class TransposeLowering final : public GroupLowering {
   Instances bind_transposed(const Env& env, const Node* near, const Node* far, BlockId block);
 
   const TransposePlan& p_;
-  ValueId low_ = kNone, high_ = kNone;  // place of a work-item in a row of a tile, its first row
+  ValueId low_ = kNone, high_ = kNone;  // position of a work-item in a row of a tile, its first row
 };
 
 }  // namespace bm::compiler

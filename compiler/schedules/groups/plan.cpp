@@ -100,7 +100,7 @@ bool GroupScheduler::is_within(const Level& part, const Level& whole) {
 
 /// Chunks of the item loops can be counted exactly for one symbolic loop only, and the grid has
 /// three axes. With more, everything is merged and the number of chunks is bounded.
-void GroupScheduler::place_symbols(Level* level) const {
+void GroupScheduler::merge_symbolic(Level* level) const {
   size_t symbolic = 0;
   for (size_t i = loops_.size(); i-- > 0;)
     if (!(*level)[i] && is_symbolic(i) && symbolic++ > 0) (*level)[i] = true;
@@ -111,14 +111,14 @@ void GroupScheduler::place_symbols(Level* level) const {
 
 void GroupScheduler::choose_level() {
   Level none(loops_.size(), false);
-  place_symbols(&none);
+  merge_symbolic(&none);
   is_group_ = none;
   double least = best_shape(none).time + memory_time(none, false);
   GroupOutputs best;
   for (const ReduceFacts& r : reduces_) {
     if (r.is_inner || r.is_dot || r.trip_count < kLeastShared) continue;
     Level level = r.outputs;
-    place_symbols(&level);
+    merge_symbolic(&level);
     for (const GroupOutputs& outputs : group_outputs(level)) {
       outputs_ = outputs;
       const double time = best_shape(level).time + memory_time(level, costs(level).is_stream);
@@ -183,7 +183,8 @@ void GroupScheduler::choose_side() {
 void GroupScheduler::share_reductions() {
   for (const ReduceFacts& r : reduces_) {
     const bool is_shared_one = shape_.block > 1 && is_shared(r, is_group_);
-    s_.reduces[r.node] = {.is_shared = is_shared_one, .copies = is_shared_one ? shape_.copies : 0};
+    s_.reduces[r.node] = {.is_shared = is_shared_one,
+                          .item_unroll = is_shared_one ? shape_.unroll : 0};
   }
   s_.dots = dots_;
 }
@@ -229,7 +230,7 @@ void GroupScheduler::set_launch() {
     s_.chunk = s_.trip_count * block;
     add_chunks(up(items, s_.chunk), is_const);
   }
-  s_.has_copies = s_.trip_count > 1 && s_.trip_count <= most_copies();
+  s_.is_unrolled = s_.trip_count > 1 && s_.trip_count <= max_unroll();
   s_.is_exact = is_const && s_.trip_count > 0 && items % s_.chunk == 0 && items > 0;
   // An axis takes constants, then at most one loop whose extent is known at launch.
   for (const bool is_symbol : {false, true})
@@ -247,8 +248,8 @@ uint32_t GroupScheduler::most_contiguous() const {
   if (!target_.has_wide_stores || segments_ != nullptr || is_tiled_ || !found_dots_.empty())
     return 1;
   if (limits_.knobs && limits_.knobs->get("contiguous") == 0) return 1;
-  if (s_.has_copies) return std::bit_floor(static_cast<uint32_t>(s_.trip_count));
-  return shape_.copies;
+  if (s_.is_unrolled) return std::bit_floor(static_cast<uint32_t>(s_.trip_count));
+  return shape_.unroll;
 }
 
 /// The loads of a shared reduction, along its loop.
@@ -260,8 +261,8 @@ bool GroupScheduler::add_rows(const ReduceFacts& r) {
       extent->imm % count != 0)
     return false;
   // Written out, or a loop over as many.
-  const bool is_row = extent->imm <= shape_.copies * parts;
-  if (!is_row && shape_.copies % count != 0) return false;
+  const bool is_row = extent->imm <= shape_.unroll * parts;
+  if (!is_row && shape_.unroll % count != 0) return false;
   std::vector<const Node*> loads = model_.body(r.node);
   std::erase_if(loads, [](const Node* n) { return n->op != Op::kLoad; });
   return add_contiguous(model_, loads, {}, range, &s_.contiguous);
@@ -269,9 +270,9 @@ bool GroupScheduler::add_rows(const ReduceFacts& r) {
 
 /// Elements narrower than a word, loaded singly, leave most of what an instruction could bring.
 void GroupScheduler::choose_contiguous() {
-  const bool is_row = !s_.has_copies && shape_.copies > 1 && !outputs_.loop;
+  const bool is_row = !s_.is_unrolled && shape_.unroll > 1 && !outputs_.loop;
   const bool has_item_loop = s_.loops.size() > s_.grid_loops;
-  if (!s_.has_copies && (!is_row || (has_item_loop && s_.item_unroll == 0))) return;
+  if (!s_.is_unrolled && (!is_row || (has_item_loop && s_.item_unroll == 0))) return;
   const Node* last = has_item_loop ? s_.loops.back().range : nullptr;
   if (is_row && s_.loops.size() > s_.grid_loops + 1) return;
   for (uint32_t count = std::min(std::bit_floor(most_contiguous()), 16u); count > 1; count /= 2) {
@@ -353,8 +354,8 @@ double GroupScheduler::most_groups(size_t axis) const {
 /// Puts the longest axis where most groups are allowed, the first; false if another one is still
 /// too long for the target.
 bool GroupScheduler::fit_grid() {
-  const auto is_short = [&](size_t axis, size_t place) {
-    return most_groups(axis) <= static_cast<double>(target_.max_groups[place]);
+  const auto is_short = [&](size_t axis, size_t at) {
+    return most_groups(axis) <= static_cast<double>(target_.max_groups[at]);
   };
   for (size_t axis = 1; axis < s_.axes.size(); ++axis)
     if (!is_short(axis, axis) && is_short(0, axis)) {

@@ -70,7 +70,7 @@ class GroupScheduler {
     uint32_t block = 1;
     int64_t per_item = 1;      ///< iterations of one work-item
     bool is_single = false;    ///< one group does all iterations of the item loops
-    uint32_t copies = 0;       ///< ReducePlan::copies
+    uint32_t unroll = 0;       ///< ReducePlan::item_unroll
     uint32_t item_unroll = 0;  ///< Schedule::item_unroll
     double time = 0;
   };
@@ -83,7 +83,7 @@ class GroupScheduler {
   static bool is_within(const Level& part, const Level& whole);
   bool is_symbolic(size_t loop) const { return !loops_[loop]->src[0]->is_const(); }
 
-  void place_symbols(Level* level) const;
+  void merge_symbolic(Level* level) const;
   void choose_level();
   void choose_side();
   std::vector<GroupOutputs> group_outputs(const Level& level);
@@ -118,16 +118,16 @@ class GroupScheduler {
   double time(const Costs& c, const Shape& s) const;
   // schedule_group_rows.cpp: groups that share reductions.
   void add_row_facts(const Level& level, Costs* c);
-  uint32_t most_copies(const Costs& c, uint32_t block) const;
+  uint32_t max_reduce_unroll(const Costs& c, uint32_t block) const;
   bool is_used_again(const Node* load, const ReduceFacts& r);
   bool has_streams(const ReduceFacts& r);
   double memory_time(const Level& level, bool is_plain_known);
-  bool place_copies(const Costs& c, Shape* s) const;
+  bool choose_unroll(const Costs& c, Shape* s) const;
   double groups_of_unit(const Costs& c, const Shape& s) const;
   double shared_time(const Costs& c, const Shape& s) const;
   Shape best_shape(const Level& level);
   bool is_wanted(const Shape& s) const;
-  int64_t most_copies() const;
+  int64_t max_unroll() const;
   void consider(const Costs& c, Shape s, Shape* best) const;
   void choose_tile();
   std::optional<double> tile_cost(const ReduceFacts& r, size_t x, uint32_t a, size_t y, uint32_t b);

@@ -20,7 +20,7 @@ using ir::Op;
 constexpr double kLeastExtent = 16;
 /// Smaller kernels are over before the barrier pays.
 constexpr double kLeastElements = 1 << 13;
-/// Copies of a work-item's body times the values in it.
+/// Unroll factor of a work-item's body times the values in it.
 constexpr double kMostNodes = 600;
 constexpr uint32_t kLargeTile = 64;
 /// Rows of a small tile are short if they have less than this. Large tiles are taken where that
@@ -83,7 +83,7 @@ class TransposeScheduler {
   /// What one work-item computes is written out for all its iterations.
   bool is_short(const TransposePlan& p) const {
     const double nodes = model_.output_nodes() + static_cast<double>(kernel_.stores.size());
-    return nodes * p.copies() <= kMostNodes;
+    return nodes * p.unroll() <= kMostNodes;
   }
 
   /// Leaves out loads that shared memory has no room for.
@@ -120,7 +120,7 @@ class TransposeScheduler {
       return r == best_.along ? 0u : r == best_.across ? 1u : 2u + (s->loops.size() - i);
     };
     std::ranges::sort(order, {}, rank);
-    return place_in_grid(target_, order, s);
+    return assign_to_grid(target_, order, s);
   }
 
   std::optional<Schedule> finish() const {
@@ -147,7 +147,7 @@ class TransposeScheduler {
 
 }  // namespace
 
-bool place_in_grid(const TargetInfo& target, std::span<const uint32_t> order, Schedule* s) {
+bool assign_to_grid(const TargetInfo& target, std::span<const uint32_t> order, Schedule* s) {
   struct Axis {
     std::vector<GroupFactor> factors;
     hal::DimExpr dim;

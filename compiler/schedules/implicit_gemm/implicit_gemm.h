@@ -1,8 +1,8 @@
 #pragma once
 // Implicit GEMM: products of matrices and convolutions by matrix instructions. Rows, columns and K
 // are each several loops merged into one; what is out of bounds or padding is filled with zeros on
-// its way to shared memory. Tiles come there through registers, double-buffered: the loads of the
-// next tile are in flight while one is multiplied.
+// its way to shared memory. Tiles come there through registers, by a double buffer: the loads of
+// the next tile are in flight while one is multiplied.
 
 #include <cstdint>
 #include <optional>
@@ -65,7 +65,9 @@ struct ImplicitPlan {
   /// chunks of 16 bytes that it would cut are taken as single elements.
   bool has_tail() const { return k.size() == 1 && k_extent() % stage_k() != 0; }
   int64_t stage_words() const { return (block_m() + block_n()) * kLineBytes / 4; }
-  uint32_t sums() const { return info.sums * left.slots / info.a_slots * right.slots; }
+  uint32_t accumulators() const {
+    return info.accumulators * left.slots / info.a_slots * right.slots;
+  }
 };
 
 // For the table of strategies.

@@ -47,7 +47,7 @@ class ImplicitGemm {
   void order(BlockId block) {
     if (b_.target().hoists_loads) b_.pipe(block, PipeOp::kOrder);
   }
-  void place_tile(ValueId group, BlockId block);
+  void bind_tile(ValueId group, BlockId block);
   Merged merged(const std::vector<const Node*>& loops, const Expr& at, BlockId block);
   Merged result(const ImplicitOperand& o, ValueId first, const Expr& own, int64_t rows,
                 BlockId block);
@@ -136,7 +136,7 @@ class ImplicitGemm::Steps {
   bool is_tail_, may_end_ = false;
 };
 
-void ImplicitGemm::place_tile(ValueId group, BlockId block) {
+void ImplicitGemm::bind_tile(ValueId group, BlockId block) {
   env_ = e_.unbound();
   ValueId rest = group;
   const Expr in_band(b_, e_.next_digit(&rest, b_.index(p_.band), false));
@@ -354,7 +354,7 @@ void ImplicitGemm::run_stages(BlockId block) {
   }
   if (0 < whole && whole < stages) step(expr(b_.index(whole - 1)), block, true);
   multiply(start(stages - 1), block);
-  settle_sums(b_, block, p_.info, accumulators_);
+  settle_accumulators(b_, block, p_.info, accumulators_);
 }
 
 /// A row or column of the results. Where tiles reach beyond them, the last one stands for those
@@ -380,7 +380,7 @@ void ImplicitGemm::store_results(BlockId block) {
   std::vector<std::vector<Merged>> rows, columns;
   for (uint32_t slot = 0; slot < p_.left.slots; slot += info.a_slots) {
     std::vector<Merged>& out = rows.emplace_back();
-    for (uint32_t s = 0; s < info.sums; ++s) {
+    for (uint32_t s = 0; s < info.accumulators; ++s) {
       const int64_t offset = is_paired ? int64_t{slot + s / 2} * info.slot
                                        : int64_t{slot} * info.slot + int64_t{s} * info.row_step;
       const Expr own = own_row + (is_paired ? lane_group : Expr(part * info.row_part));
@@ -392,7 +392,7 @@ void ImplicitGemm::store_results(BlockId block) {
   }
   for (uint32_t slot = 0; slot < p_.right.slots; ++slot) {
     std::vector<Merged>& out = columns.emplace_back();
-    for (uint32_t s = 0; s < info.sums; ++s) {
+    for (uint32_t s = 0; s < info.accumulators; ++s) {
       const int64_t offset = int64_t{slot} * info.slot;
       const Expr own = own_column + (is_paired ? Expr(part * 2 + s % 2) : lane_group);
       if (s >= (is_paired ? 2u : 1u))
@@ -405,7 +405,7 @@ void ImplicitGemm::store_results(BlockId block) {
   // Row after row; two results of a row that are side by side follow each other.
   const uint32_t each = is_paired ? 2 : 1;
   for (size_t i = 0; i < rows.size(); ++i)
-    for (uint32_t s = 0; s < info.sums; s += each)
+    for (uint32_t s = 0; s < info.accumulators; s += each)
       for (size_t j = 0; j < columns.size(); ++j)
         for (uint32_t n = s; n < s + each; ++n) {
           const Merged &row = rows[i][n], &column = columns[j][n];
@@ -423,7 +423,7 @@ void ImplicitGemm::run() {
       b_.add_local(DType::kU32, static_cast<uint64_t>(p_.stage_words() * ImplicitPlan::kStages));
   stage_.emplace(e_, array);
   const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
-  place_tile(groups.index, groups.body);
+  bind_tile(groups.index, groups.body);
   const Expr lane_group = expr(lane_group_), part = expr(p_.info.parts == 1 ? b_.index(0) : part_);
   left_.emplace(stage_->fragments(p_.info, expr(own_row_), lane_group, part));
   right_.emplace(stage_->fragments(p_.info, expr(own_column_), lane_group, part));
@@ -451,7 +451,8 @@ void ImplicitGemm::run() {
       const Confined confined(e_, block);
       accumulators_.clear();
       for (uint32_t i = 0; i < p_.left.slots / p_.info.a_slots * p_.right.slots; ++i)
-        accumulators_.push_back(clear_registers(b_, block, {p_.info.sum, 1}, p_.info.sums).front());
+        accumulators_.push_back(
+            clear_registers(b_, block, {p_.info.sum, 1}, p_.info.accumulators).front());
       sides_.clear();
       sides_.push_back({p_.left, p_.block_m(), 0});
       sides_.push_back({p_.right, p_.block_n(), p_.block_m() * ChunkStage::kLineWords});

@@ -209,10 +209,11 @@ class ImplicitScheduler : GemmPlanner {
   void consider_tile(const ImplicitPlan& p) {
     const int64_t bytes = p.stage_words() * 4 * ImplicitPlan::kStages;
     if (p.left.slots == 0 || p.right.slots == 0 || p.left.slots % p.info.a_slots != 0 ||
-        p.sums() > std::min(kMostSums, limits_.max_sums) || p.items() > target_.max_block ||
-        !has_share(p, p.left, p.block_m()) || !has_share(p, p.right, p.block_n()) ||
-        bytes > target_.shared_memory_bytes || registers(p) > 250 ||
-        (model_.output_nodes() + 1) * p.sums() > kMostImplicitEpilogue)
+        p.accumulators() > std::min(kMaxAccumulators, limits_.max_accumulators) ||
+        p.items() > target_.max_block || !has_share(p, p.left, p.block_m()) ||
+        !has_share(p, p.right, p.block_n()) || bytes > target_.shared_memory_bytes ||
+        registers(p) > 250 ||
+        (model_.output_nodes() + 1) * p.accumulators() > kMostImplicitEpilogue)
       return;
     const double cost = time(p) * asked_factor(limits_.knobs, {.m = p.block_m(),
                                                                .n = p.block_n(),
@@ -222,7 +223,7 @@ class ImplicitScheduler : GemmPlanner {
     least_ = cost;
   }
 
-  /// Of a work-item: sums, fragments of one instruction's K, and what is on its way.
+  /// Of a work-item: accumulators, fragments of one instruction's K, and what is on its way.
   static double registers(const ImplicitPlan& p) {
     const double fragments =
         static_cast<double>(p.left.slots + p.right.slots) * std::max(p.info.words(), 4u);
@@ -234,7 +235,7 @@ class ImplicitScheduler : GemmPlanner {
     };
     const double staged =
         (words(p.left, p.block_m()) + words(p.right, p.block_n())) / static_cast<double>(p.items());
-    return p.sums() + fragments + staged + kImplicitRegisters / 2;
+    return p.accumulators() + fragments + staged + kImplicitRegisters / 2;
   }
 
   static double instructions(const ImplicitPlan& p, const ImplicitOperand& o) {

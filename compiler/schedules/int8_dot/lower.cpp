@@ -13,8 +13,8 @@ namespace {
 /// Prefetch distance of a stream of words.
 constexpr int64_t kPrefetchBytes = 4096;
 constexpr int64_t kCacheLine = 64;
-/// Sums that are written out step by step, and instructions of work-items, whose compilers do not
-/// fetch all words first.
+/// Dot products that are unrolled step by step, and instructions of work-items, whose compilers do
+/// not fetch all words first.
 constexpr size_t kMaxWrittenOut = 4, kMaxWrittenWords = 256;
 
 int64_t in_all_bytes(int64_t byte) { return (byte & 0xff) * 0x01010101; }
@@ -38,11 +38,11 @@ std::optional<ValueId> Int8Dot::compute(const Node* n, const Env& env) {
   return e_.known(n, env);
 }
 
-/// Integer sums with an inner dot product in the body of `reduce`: each as large as it gets.
-const std::vector<const Node*>& Int8Dot::dot_sums(const Node* reduce) {
-  const auto [it, is_new] = dot_sums_.try_emplace(reduce);
-  std::vector<const Node*>& sums = it->second;
-  if (!is_new || schedule_.dots.empty()) return sums;
+/// Integer expressions with an inner dot product in the body of `reduce`: each as large as it gets.
+const std::vector<const Node*>& Int8Dot::dot_roots(const Node* reduce) {
+  const auto [it, is_new] = dot_roots_.try_emplace(reduce);
+  std::vector<const Node*>& roots = it->second;
+  if (!is_new || schedule_.dots.empty()) return roots;
   const auto is_sum = [&](const Node* n) { return n->op == Op::kAdd && n->dtype == DType::kI32; };
   const auto has_dot = [&](auto&& self, const Node* n) -> bool {
     return schedule_.dots.contains(n) ||
@@ -53,18 +53,19 @@ const std::vector<const Node*>& Int8Dot::dot_sums(const Node* reduce) {
     const Node* n = stack.back();
     stack.pop_back();
     if (has_dot(has_dot, n)) {
-      if (std::find(sums.begin(), sums.end(), n) == sums.end()) sums.push_back(n);
+      if (std::find(roots.begin(), roots.end(), n) == roots.end()) roots.push_back(n);
     } else if (n->op != Op::kReduce) {
       stack.insert(stack.end(), n->src.begin(), n->src.end());
     }
   }
-  return sums;
+  return roots;
 }
 
-/// Sums of one iteration for all members of a reduction at once: words are used while in registers.
+/// Dot products of one iteration for all members of a reduction at once: words are used while in
+/// registers.
 void Int8Dot::begin_step(const ReduceState& s, const Node* range, uint32_t binding) {
   for (const Node* reduce : s.group)
-    for (const Node* sum : dot_sums(reduce)) {
+    for (const Node* sum : dot_roots(reduce)) {
       std::vector<Env> envs;
       std::vector<std::vector<uint32_t>> keys;
       for (const Env& env : s.envs) {
@@ -98,7 +99,7 @@ void Int8Dot::split_terms(const Node* sum, std::vector<const Node*>* dots,
 void Int8Dot::emit_dots(const Node* sum, const std::vector<Env>& envs, const Node* stream) {
   std::vector<const Node*> dots, others;
   split_terms(sum, &dots, &others);
-  std::vector<ValueId> sums;
+  std::vector<ValueId> accumulators;
   for (const Env& env : envs) {
     const uint32_t vr = e_.vector_range(e_.dependencies(sum), env);
     const uint32_t lanes = vr == kNone ? 1 : e_.binding(env[vr]).lanes;
@@ -109,7 +110,7 @@ void Int8Dot::emit_dots(const Node* sum, const std::vector<Env>& envs, const Nod
       const Expr left(b_, e_.splat(start, wide)), right(b_, e_.splat(v, wide));
       start = i == 0 ? v : ValueId{Expr(left + right)};
     }
-    sums.push_back(e_.splat(start, lanes));
+    accumulators.push_back(e_.splat(start, lanes));
   }
   size_t steps = 0, words = 0;
   for (const Node* dot : dots) {
@@ -118,19 +119,19 @@ void Int8Dot::emit_dots(const Node* sum, const std::vector<Env>& envs, const Nod
   }
   const bool is_long =
       b_.target().has_groups ? words > kMaxWrittenWords : envs.size() > kMaxWrittenOut;
-  if (is_long && loop_dots(sum, dots, envs, stream, sums)) return;
+  if (is_long && loop_dots(sum, dots, envs, stream, accumulators)) return;
   for (size_t step = 0; step < steps; ++step)
     for (const Node* dot : dots) {
       if (step >= dot_steps(dot)) continue;
       for (size_t e = 0; e < envs.size(); ++e)
-        sums[e] = emit_dot(dot, bind_step(dot, step, envs[e]), sums[e], stream);
+        accumulators[e] = emit_dot(dot, bind_step(dot, step, envs[e]), accumulators[e], stream);
     }
-  for (size_t e = 0; e < envs.size(); ++e) e_.set_known(sum, envs[e], sums[e]);
+  for (size_t e = 0; e < envs.size(); ++e) e_.set_known(sum, envs[e], accumulators[e]);
 }
 
 /// The same with a loop over the steps of the dot products, if they all have one and equally many:
-/// in a loop, code generators keep the sums of a tile in registers instead of fetching all words of
-/// the tile first.
+/// in a loop, code generators keep the accumulators of a tile in registers instead of fetching all
+/// words of the tile first.
 bool Int8Dot::loop_dots(const Node* sum, const std::vector<const Node*>& dots,
                         const std::vector<Env>& envs, const Node* stream,
                         const std::vector<ValueId>& starts) {
@@ -155,18 +156,18 @@ bool Int8Dot::loop_dots(const Node* sum, const std::vector<const Node*>& dots,
     b_.assign(block, registers.back(), start);
   }
   const Builder::Loop loop = b_.open_loop(block);
-  std::vector<ValueId> sums;
-  for (const uint32_t r : registers) sums.push_back(b_.read(loop.body, r));
+  std::vector<ValueId> accumulators;
+  for (const uint32_t r : registers) accumulators.push_back(b_.read(loop.body, r));
   for (const Node* dot : dots) {
     const Step step = steps_of(dot)[0];
     const ValueId at = b_.mul(loop.index, b_.index(step.width));
     const uint32_t binding = e_.make_bindings(at, loop.body, 0, 1, 0);
     for (size_t e = 0; e < envs.size(); ++e) {
       const Env inner = e_.bound(bind_step(dot, 0, envs[e]), step.range, binding);
-      sums[e] = emit_dot(dot, inner, sums[e], stream);
+      accumulators[e] = emit_dot(dot, inner, accumulators[e], stream);
     }
   }
-  for (size_t e = 0; e < envs.size(); ++e) b_.assign(loop.body, registers[e], sums[e]);
+  for (size_t e = 0; e < envs.size(); ++e) b_.assign(loop.body, registers[e], accumulators[e]);
   b_.close_loop(loop, b_.index(0), b_.index(static_cast<int64_t>(dot_steps(dots[0]))), 1);
   for (size_t e = 0; e < envs.size(); ++e) e_.set_known(sum, envs[e], b_.read(block, registers[e]));
   return true;

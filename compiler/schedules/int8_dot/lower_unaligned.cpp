@@ -21,7 +21,7 @@ std::vector<const Node*> Int8Dot::unguarded_dots(const ReduceState& s) {
   std::vector<const Node*> dots;
   if (!b_.target().has_groups || is_guarded_) return dots;
   for (const Node* reduce : s.group) {
-    for (const Node* sum : dot_sums(reduce)) split_terms(sum, &dots, nullptr);
+    for (const Node* sum : dot_roots(reduce)) split_terms(sum, &dots, nullptr);
   }
   return dots;
 }

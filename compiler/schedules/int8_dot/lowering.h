@@ -26,7 +26,7 @@ class Int8Dot final : public EmitRule {
   void begin_step(const ReduceState& s, const Node* range, uint32_t binding) override;
 
  private:
-  const std::vector<const Node*>& dot_sums(const Node* reduce);
+  const std::vector<const Node*>& dot_roots(const Node* reduce);
   void split_terms(const Node* sum, std::vector<const Node*>* dots,
                    std::vector<const Node*>* others) const;
   void emit_dots(const Node* sum, const std::vector<Env>& envs, const Node* stream);
@@ -53,7 +53,7 @@ class Int8Dot final : public EmitRule {
   Emitter& e_;
   Builder& b_;
   const Schedule& schedule_;
-  std::unordered_map<const Node*, std::vector<const Node*>> dot_sums_;  // by outer reduction
+  std::unordered_map<const Node*, std::vector<const Node*>> dot_roots_;  // by outer reduction
   Memo words_;
   std::unordered_map<const Node*, std::optional<ByteLookup>> lookups_;
   bool is_guarded_ = false;         // values being made are for one kind of address

@@ -1,6 +1,6 @@
 // Quantised GEMV and GEMM: rows that share int8 dot products.
 // Kernels around int8 dot products, as quantised matrices have: rows of the
-// matrix in lanes, a tile of rows and columns in registers, inner sums as dot products.
+// matrix in lanes, a tile of rows and columns in registers, inner reductions as dot products.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -96,16 +96,16 @@ class DotScheduler {
   void choose_loops(const Node* row) {
     const Node* vectors = vectors_range(row);
     const int64_t groups = row->src[0]->imm / lanes_;
-    // Integer sums of a tile fill half of the registers; words of the matrix, and as many sums of
-    // floats as there is room for, the other half. More vectors rather than more rows: a word is
-    // then used more often for each time it comes from L2.
-    const uint32_t sums = target_.vector_registers / 2;
+    // Integer accumulators of a tile fill half of the registers; words of the matrix, and as many
+    // accumulators of floats as there is room for, the other half. More vectors rather than more
+    // rows: a word is then used more often for each time it comes from L2.
+    const uint32_t accumulators = target_.vector_registers / 2;
     uint32_t down = 1, across = 1;
     if (has_tiles_) {
       const double count = vectors ? CostModel::trip_count(vectors) : 1;
       for (const uint32_t jam : {2u, 4u, 8u})
-        if (jam <= count && jam <= sums) across = jam;
-      down = std::min(4u, sums / across);
+        if (jam <= count && jam <= accumulators) across = jam;
+      down = std::min(4u, accumulators / across);
       // Groups left over run one at a time: where they would be many, a smaller tile leaves none.
       while (down > 1 && groups % down != 0 && groups < kManyTiles * down) --down;
       const TileShape tile = tile_of(knobs_, target_, {across, down});

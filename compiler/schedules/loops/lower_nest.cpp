@@ -1,4 +1,4 @@
-// Output loops in lanes and merged copies, on targets without work-groups.
+// Output loops in lanes, unrolled and jammed, on targets without work-groups.
 #include <algorithm>
 #include <array>
 

@@ -30,7 +30,7 @@ void RowCache::end_step(const ReduceState& s, const Node* range, uint32_t bindin
       if (s.reduce(m) == plan.producer) e_.emit(plan.node, e_.bound(s.env(m), range, binding));
 }
 
-/// Row-major place of the element that `env` stands for; the first of several lanes.
+/// Row-major index of the element that `env` stands for; the first of several lanes.
 ValueId RowCache::index_of(const Row& row, const Env& env) {
   ValueId at = b_.index(0);
   const auto ranges = row.producer->src.subspan(1);

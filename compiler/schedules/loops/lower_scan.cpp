@@ -11,8 +11,8 @@ namespace bm::compiler {
 
 namespace {
 
-/// Sums of float32 are kept in float64: what is added to a long sum would lose most of its digits.
-/// 16-bit floats accumulate in float32.
+/// Running accumulators of float32 are kept in float64: what is added to a long sum would lose most
+/// of its digits. 16-bit floats accumulate in float32.
 DType sum_type(const Node* scan, const TargetInfo& target) {
   const DType t = is_half_like(scan->dtype) ? DType::kF32 : scan->dtype;
   const bool is_long = t == DType::kF32 && scan->reduce_op() == ir::ReduceOp::kSum;
@@ -54,7 +54,7 @@ std::optional<ValueId> Scan::compute(const Node* n, const Env& env) {
   return emit(n, env);
 }
 
-/// Copies of the loop body come in the order of their iterations, all at once.
+/// Unrolled iterations come in the order of their iterations, all at once.
 ValueId Scan::emit(const Node* n, const Env& env) {
   BM_CHECK(block_ != kNone);
   const uint32_t along = e_.number_of(n->src[1]);

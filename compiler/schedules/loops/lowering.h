@@ -1,5 +1,5 @@
 #pragma once
-// Lowering of loops in lanes and merged copies, on targets without work-groups.
+// Lowering of loops in lanes, unrolled and jammed, on targets without work-groups.
 
 #include <functional>
 #include <map>

@@ -140,14 +140,14 @@ class Scheduler {
   void choose_unroll() {
     for (auto& [reduce, plan] : s_.reduces) {
       if (plan.lanes <= 1) continue;
-      double copies = 1;
+      double bodies = 1;
       for (const AxisPlan& a : s_.loops)
-        if (model_.depends(reduce, a.range)) copies *= a.jam;
+        if (model_.depends(reduce, a.range)) bodies *= a.jam;
       const double trip_count = CostModel::trip_count(plan.vector_range) / plan.lanes;
       const double nodes = static_cast<double>(model_.body(reduce).size());
-      uint32_t unroll = copies >= 8 ? 1 : copies >= 4 ? 2 : 4;
-      while (unroll > 1 && (unroll > trip_count || unroll * copies * nodes > kMaxMergedNodes ||
-                            unroll * copies * tiles_.registers_per_value(plan.lanes) >
+      uint32_t unroll = bodies >= 8 ? 1 : bodies >= 4 ? 2 : 4;
+      while (unroll > 1 && (unroll > trip_count || unroll * bodies * nodes > kMaxMergedNodes ||
+                            unroll * bodies * tiles_.registers_per_value(plan.lanes) >
                                 target_.vector_registers / 2.0))
         unroll /= 2;
       plan.unroll = static_cast<uint32_t>(knob("unroll").value_or(unroll));

@@ -114,21 +114,21 @@ TileSearch::TileCounts TileSearch::count(const Node* reduce, const Body& body, c
   for (const Node* n : body) {
     if (n->op == Op::kConst || n->op == Op::kVar || n->op == Op::kRange) continue;
     const bool on_a = model_.depends(n, a), on_b = a != b && model_.depends(n, b);
-    const double copies = (on_a ? t.first_jam : 1.0) * (on_b ? t.second_jam : 1.0);
-    c.nodes += copies;
+    const double bodies = (on_a ? t.first_jam : 1.0) * (on_b ? t.second_jam : 1.0);
+    c.nodes += bodies;
     if (n->op != Op::kLoad) {
-      if (n != reduce->src[0] || n->op != Op::kMul) c.work += copies;
+      if (n != reduce->src[0] || n->op != Op::kMul) c.work += bodies;
       continue;
     }
     const bool is_vector = own_lanes(reduce) || (lanes_.range && model_.depends(n, lanes_.range));
-    (is_vector ? c.vector_loads : c.scalar_loads) += copies;
+    (is_vector ? c.vector_loads : c.scalar_loads) += bodies;
     if (is_vector && is_far(reduce, n)) {
       const double along = (a == lanes_.range ? t.first_jam : 1.0) *
                            (b == lanes_.range && a != b ? t.second_jam : 1.0);
-      c.far_rows += copies / along;
+      c.far_rows += bodies / along;
     }
-    if (on_a && !on_b) only_a += copies;
-    if (on_b && !on_a) only_b += copies;
+    if (on_a && !on_b) only_a += bodies;
+    if (on_b && !on_a) only_b += bodies;
   }
   c.kept = std::min(only_a, only_b);
   return c;
@@ -140,18 +140,18 @@ std::optional<double> TileSearch::tile_cost(const Node* reduce, const Body& body
   const auto share_a = coverage(t.first, t.first_jam), share_b = coverage(t.second, t.second_jam);
   if (!share_a || !share_b) return std::nullopt;
   const double per_value = registers_per_value(lanes_of(reduce)),
-               copies = t.first_jam * t.second_jam;
+               bodies = t.first_jam * t.second_jam;
   const TileCounts c = count(reduce, body, t);
-  const double live = (copies + c.kept + 2) * per_value;
-  if (copies > 1 && (live > target_.vector_registers || c.nodes > kMaxMergedNodes))
+  const double live = (bodies + c.kept + 2) * per_value;
+  if (bodies > 1 && (live > target_.vector_registers || c.nodes > kMaxMergedNodes))
     return std::nullopt;
-  const double unrolled = own_lanes(reduce) ? std::max(1.0, 4 / copies) : 1.0;
+  const double unrolled = own_lanes(reduce) ? std::max(1.0, 4 / bodies) : 1.0;
   const double loads = c.vector_loads * per_value + c.scalar_loads;
   const double traffic = c.vector_loads * per_value * kVectorTraffic +
                          c.scalar_loads * kScalarTraffic + c.far_rows * kFarRowCost;
   const double cycles = std::max({c.work * per_value / 2, loads / 2, 4 / unrolled}) + traffic;
   // Iterations beyond the second axis' tiles still run in tiles of the first.
-  double cost = cycles / copies;
+  double cost = cycles / bodies;
   if (*share_b < 1) {
     const std::optional<double> rest = tile_cost(reduce, body, {t.first, t.second, t.first_jam, 1});
     cost = cost * *share_b + rest.value_or(kRaggedCost) * (1 - *share_b);

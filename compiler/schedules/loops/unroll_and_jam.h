@@ -1,6 +1,6 @@
 #pragma once
-// Which loops around the heaviest reduction have copies of their bodies merged, so that what the
-// copies share is loaded once.
+// Unroll-and-jam: which loops around the heaviest reduction have iterations merged, so that what
+// these share is loaded once.
 
 #include <optional>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace bm::compiler {
 
-/// Merged copies of a body beyond this many nodes cost more to compile than they save.
+/// Merged bodies beyond this many nodes cost more to compile than they save.
 inline constexpr double kMaxMergedNodes = 500;
 
 /// Looks for the tile with the fewest cycles per result.
@@ -23,7 +23,8 @@ class TileSearch {
 
   /// Sets the `jam` of up to two loops, if that pays.
   void choose();
-  /// `cost` of an output iteration, scaled by what merging copies saves of the heaviest reduction.
+  /// `cost` of an output iteration, scaled by what merging iterations saves of the heaviest
+  /// reduction.
   double predict(double cost);
 
   /// Whether a loop of the reduction itself runs in lanes.
@@ -32,13 +33,13 @@ class TileSearch {
   double registers_per_value(uint32_t lanes) const;
 
  private:
-  /// One way to merge copies of loop bodies around the heaviest reduction.
+  /// One way to merge iterations of loops around the heaviest reduction.
   struct Tile {
     size_t first = 0, second = 0;  // positions in Schedule::loops
     uint32_t first_jam = 1, second_jam = 1;
     double cost = 0;
   };
-  /// Copies of the nodes of a reduction body under a tile.
+  /// Instances of the nodes of a reduction body under a tile.
   struct TileCounts {
     double work = 0, vector_loads = 0, scalar_loads = 0, nodes = 0;
     double far_rows = 0;  // groups of adjacent vectors that are in a new page on every iteration

@@ -23,7 +23,7 @@ class QuantisedGemm {
   void run() {
     const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
     body_ = groups.body;
-    place_tile(groups.index);
+    bind_tile(groups.index);
     bind_lanes();
     const size_t results = results_.size() * p_.reduces.size();
     accumulators_ = clear_registers(b_, body_, {DType::kF32, 1}, results);
@@ -41,7 +41,7 @@ class QuantisedGemm {
     ValueId exists = kNone;
   };
 
-  void place_tile(ValueId group) {
+  void bind_tile(ValueId group) {
     ValueId rest = group;
     const bool has_more = !e_.schedule().loops.empty();
     env_ = e_.unbound();
@@ -111,7 +111,7 @@ class QuantisedGemm {
     Offsets parts(e_, Expr(row + part * info_.row_part), body_);
     for (uint32_t i = 0; i < p_.row_tiles; ++i)
       for (uint32_t j = 0; j < p_.vector_tiles; ++j)
-        for (uint32_t s = 0; s < info_.sums; ++s) {
+        for (uint32_t s = 0; s < info_.accumulators; ++s) {
           const int64_t offset = int64_t{j} * step + (is_paired ? s % 2 : 0);
           const Offsets::Position column = is_paired ? pairs.at(offset) : columns[j];
           const uint32_t line = is_paired
@@ -180,24 +180,24 @@ class QuantisedGemm {
     for (const BlockBindings& block : blocks) {
       const Env env = at_block(env_, block);
       std::vector<Fragments>& own = fragments.emplace_back();
-      for (const QuantisedSum& sum : p_.sums) {
+      for (const BlockDot& sum : p_.block_dots) {
         SlotWords left = words(sum, true, env);
         own.push_back({std::move(left), words(sum, false, env)});
       }
     }
     for (uint32_t u = 0; u < p_.unroll; ++u)
-      for (size_t first = 0; first < results_.size(); first += info_.sums)
+      for (size_t first = 0; first < results_.size(); first += info_.accumulators)
         multiply_tile(loop.body, blocks[u], fragments[u], first);
   }
 
   /// One instruction's results, from number `first` on.
   void multiply_tile(BlockId body, const BlockBindings& block,
                      const std::vector<Fragments>& fragments, size_t first) {
-    for (size_t n = 0; n < p_.sums.size(); ++n) {
-      const QuantisedSum& sum = p_.sums[n];
+    for (size_t n = 0; n < p_.block_dots.size(); ++n) {
+      const BlockDot& sum = p_.block_dots[n];
       const Result& r = results_[first];
       std::vector<uint32_t> registers;
-      for (uint32_t s = 0; s < info_.sums; ++s) {
+      for (uint32_t s = 0; s < info_.accumulators; ++s) {
         const ValueId begin = start(sum, at_block(results_[first + s].env, block));
         registers.push_back(b_.add_register({DType::kI32, 1}));
         b_.assign(body, registers.back(), begin);
@@ -206,11 +206,11 @@ class QuantisedGemm {
       contract_mma(b_, body, sum.info, std::array{registers[0]},
                    SlotWords(begin, begin + info_.a_slots),
                    SlotWords{fragments[n].right[r.vector]});
-      for (uint32_t s = 0; s < info_.sums; ++s)
+      for (uint32_t s = 0; s < info_.accumulators; ++s)
         e_.set_known(sum.node, at_block(results_[first + s].env, block),
                      b_.read(body, registers[s]));
     }
-    for (size_t i = first; i < first + info_.sums; ++i)
+    for (size_t i = first; i < first + info_.accumulators; ++i)
       for (size_t n = 0; n < p_.reduces.size(); ++n) {
         const uint32_t reg = accumulator(i, n);
         const Env at = at_block(results_[i].env, block);
@@ -220,7 +220,7 @@ class QuantisedGemm {
   }
 
   /// Terms that are no dot products are what the additions start from.
-  ValueId start(const QuantisedSum& sum, const Env& env) {
+  ValueId start(const BlockDot& sum, const Env& env) {
     ValueId out = b_.constant({DType::kI32, 1}, 0);
     for (size_t i = 0; i < sum.others.size(); ++i) {
       const ValueId term = e_.emit(sum.others[i], env);
@@ -234,7 +234,7 @@ class QuantisedGemm {
   }
 
   /// Words of this work-item by slot, instruction after instruction.
-  SlotWords words(const QuantisedSum& sum, bool is_left, const Env& env) {
+  SlotWords words(const BlockDot& sum, bool is_left, const Env& env) {
     const Node* range = is_left ? p_.rows : p_.vectors;
     SlotWords out;
     for (const uint32_t binding : is_left ? row_bindings_ : vector_bindings_) {

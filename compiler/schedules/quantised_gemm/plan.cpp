@@ -1,4 +1,5 @@
-// Matches quantised GEMM, prompts of language models: which inner sums become tiles of int8 MMA.
+// Matches quantised GEMM, prompts of language models: which inner reductions become tiles of int8
+// MMA.
 #include <algorithm>
 #include <cmath>
 
@@ -17,8 +18,8 @@ using ir::Op;
 
 /// Vectors from which on a tile of them is worth it.
 constexpr int64_t kLeastVectors = 8;
-/// Float accumulators of a work-item, over all reductions: their scales, fragments and integer sums
-/// need as many registers again.
+/// Float accumulators of a work-item, over all reductions: their scales, fragments and integer
+/// accumulators need as many registers again.
 constexpr uint32_t kMostAccumulators = 64;
 /// Words of fragments that are loaded ahead, and results of an iteration.
 constexpr uint32_t kMostWords = 48, kMostResults = 64;
@@ -38,11 +39,11 @@ class QuantisedPlanner {
   std::optional<Schedule> run() {
     if (!find_reductions() || !find_loops()) return std::nullopt;
     for (const Node* reduce : plan_.reduces)
-      if (!find_sums(reduce)) return std::nullopt;
-    // Results of all sums lie in the same lanes.
+      if (!find_block_dots(reduce)) return std::nullopt;
+    // Results of all block dots lie in the same lanes.
     const MatrixInfo& first = plan_.info();
-    if (std::ranges::any_of(plan_.sums, [&](const QuantisedSum& s) {
-          return s.info.sums != first.sums || s.info.parts != first.parts;
+    if (std::ranges::any_of(plan_.block_dots, [&](const BlockDot& s) {
+          return s.info.accumulators != first.accumulators || s.info.parts != first.parts;
         }))
       return std::nullopt;
     return choose_tiles() ? schedule() : std::nullopt;
@@ -110,13 +111,13 @@ class QuantisedPlanner {
     return dots_.contains(n) || (is_integer_sum(n) && (has_dot(n->src[0]) || has_dot(n->src[1])));
   }
 
-  bool find_sums(const Node* reduce) {
+  bool find_block_dots(const Node* reduce) {
     std::vector<const Node*> stack{reduce->src[0]};
     while (!stack.empty()) {
       const Node* n = stack.back();
       stack.pop_back();
       const bool is_known =
-          std::ranges::any_of(plan_.sums, [&](const QuantisedSum& s) { return s.node == n; });
+          std::ranges::any_of(plan_.block_dots, [&](const BlockDot& s) { return s.node == n; });
       if (is_known) continue;
       if (has_dot(n)) {
         if (!add_sum(n)) return false;
@@ -128,7 +129,7 @@ class QuantisedPlanner {
   }
 
   bool add_sum(const Node* sum) {
-    QuantisedSum out{.node = sum, .others = {}, .info = {}, .steps = {}};
+    BlockDot out{.node = sum, .others = {}, .info = {}, .steps = {}};
     std::vector<const Node*> stack{sum}, dots;
     while (!stack.empty()) {
       const Node* n = stack.back();
@@ -146,11 +147,11 @@ class QuantisedPlanner {
       out.steps = steps_of(info, dots);
       if (out.steps.empty()) continue;
       const bool is_whole = out.steps.size() % info.words() == 0;
-      if (is_whole) return plan_.sums.push_back(std::move(out)), true;
+      if (is_whole) return plan_.block_dots.push_back(std::move(out)), true;
     }
     // Steps that the last instruction lacks are zeros.
     if (out.steps.empty()) return false;
-    plan_.sums.push_back(std::move(out));
+    plan_.block_dots.push_back(std::move(out));
     return true;
   }
 
@@ -203,21 +204,21 @@ class QuantisedPlanner {
           p.vector_tiles = vector_tiles;
           p.warps_m = warps_m;
           p.warps_n = warps_n;
-          const auto sums =
-              static_cast<uint32_t>(info.sums * row_tiles * vector_tiles * plan_.reduces.size());
+          const auto accumulators = static_cast<uint32_t>(info.accumulators * row_tiles *
+                                                          vector_tiles * plan_.reduces.size());
           const bool is_narrow = p.block_n() > vectors && p.block_n() > info.slot;
-          if (sums > kMostAccumulators || rows % p.block_m() != 0 || is_narrow) continue;
+          if (accumulators > kMostAccumulators || rows % p.block_m() != 0 || is_narrow) continue;
           size_t steps = 0;
-          for (const QuantisedSum& s : p.sums) steps += s.steps.size();
+          for (const BlockDot& s : p.block_dots) steps += s.steps.size();
           const size_t words = steps * (info.a_slots * row_tiles + vector_tiles);
           for (const uint32_t unroll : {1u, 2u, 4u}) {
             if (unroll > 1 && (p.blocks() % unroll != 0 || words * unroll > kMostWords ||
-                               sums * unroll > kMostResults))
+                               accumulators * unroll > kMostResults))
               break;
             p.unroll = unroll;
-            const bool is_spilled = registers(p, sums, words * unroll) > kMostRegisters;
+            const bool is_spilled = registers(p, accumulators, words * unroll) > kMostRegisters;
             if (is_spilled && (best != 0 || row_tiles * vector_tiles > 1)) continue;
-            const double cost = time(p, sums) * asked(p);
+            const double cost = time(p, accumulators) * asked(p);
             if (best != 0 && cost >= best) continue;
             best = cost;
             found = p;
@@ -240,15 +241,16 @@ class QuantisedPlanner {
 
   /// Accumulators in float and in integers, words of fragments (RDNA3, both of whose halves of a
   /// sub-group hold the same, has the most), and the scales of the rows.
-  static uint64_t registers(const QuantisedPlan& p, uint32_t sums, uint64_t words) {
+  static uint64_t registers(const QuantisedPlan& p, uint32_t accumulators, uint64_t words) {
     const MatrixInfo& info = p.info();
-    const uint64_t rows = uint64_t{p.row_tiles} * (info.row_step != 0 ? info.sums : info.a_slots);
-    return uint64_t{2} * sums + words + rows * p.reduces.size();
+    const uint64_t rows =
+        uint64_t{p.row_tiles} * (info.row_step != 0 ? info.accumulators : info.a_slots);
+    return uint64_t{2} * accumulators + words + rows * p.reduces.size();
   }
 
   /// Rough cycles of one block on the busiest compute unit: results are scaled one by one, words
   /// and scales of rows and vectors are loaded once for each tile of a sub-group.
-  double time(const QuantisedPlan& p, uint32_t sums) const {
+  double time(const QuantisedPlan& p, uint32_t accumulators) const {
     constexpr double kOfResult = 3.5, kOfRow = 6, kOfVector = 4, kFixed = 24, kLatency = 700;
     // Sub-groups that begin an instruction in a cycle, and those that hide each other's loads.
     constexpr double kSchedulers = 4, kResident = 12;
@@ -260,7 +262,7 @@ class QuantisedPlanner {
                                            : 1;
       groups *= std::ceil(count / step);
     }
-    const double slots = kOfResult * sums + kOfRow * p.info().a_slots * p.row_tiles +
+    const double slots = kOfResult * accumulators + kOfRow * p.info().a_slots * p.row_tiles +
                          kOfVector * 2 * p.vector_tiles + kFixed / p.unroll;
     const double share = std::ceil(groups / units_), waves = share * p.warps_m * p.warps_n;
     // What sub-groups of one group share comes from beyond the unit once.

@@ -1,5 +1,5 @@
 #pragma once
-// Quantised GEMM by int8 MMA (IMMA, WMMA, MFMA): sums over blocks whose int8 dot products of
+// Quantised GEMM by int8 MMA (IMMA, WMMA, MFMA): reductions over blocks whose int8 dot products of
 // 8-bit elements are tiles of a sub-group; scales are applied to the int32 results in registers.
 
 #include <cstdint>
@@ -22,8 +22,9 @@ struct QuantisedStep {
   int64_t first = 0;
 };
 
-/// An integer sum in the body of an outer reduction: dot products, and terms that are no such.
-struct QuantisedSum {
+/// An integer expression in the body of an outer reduction: dot products of a block added up, and
+/// terms that are none.
+struct BlockDot {
   const ir::Node* node = nullptr;
   std::vector<const ir::Node*> others;
   MatrixInfo info;
@@ -34,7 +35,7 @@ struct QuantisedPlan {
   const ir::Node* rows = nullptr;        ///< output loop over rows of the matrix: A
   const ir::Node* vectors = nullptr;     ///< the one over vectors: B
   std::vector<const ir::Node*> reduces;  ///< over the blocks, equally many each
-  std::vector<QuantisedSum> sums;
+  std::vector<BlockDot> block_dots;
   uint32_t sub_group = 32;
   uint32_t row_tiles = 1, vector_tiles = 1;  ///< instructions of a sub-group, side by side
   uint32_t warps_m = 1, warps_n = 1;         ///< powers of two
@@ -42,7 +43,7 @@ struct QuantisedPlan {
 
   int64_t blocks() const { return reduces[0]->src[1]->src[0]->imm; }
 
-  const MatrixInfo& info() const { return sums[0].info; }
+  const MatrixInfo& info() const { return block_dots[0].info; }
   int64_t block_m() const { return int64_t{info().slot} * info().a_slots * row_tiles * warps_m; }
   int64_t block_n() const { return int64_t{info().slot} * vector_tiles * warps_n; }
 };

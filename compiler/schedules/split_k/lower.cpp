@@ -14,7 +14,7 @@ class SplitKGemm {
   void run();
 
  private:
-  void place_tile(ValueId group, BlockId block);
+  void bind_tile(ValueId group, BlockId block);
   std::vector<uint32_t> bind(const SplitKSide& side, ValueId first, BlockId block);
   void accumulate(const Env& env, BlockId block);
   void step(const Env& env, ValueId first, uint32_t unroll, BlockId block);
@@ -28,7 +28,7 @@ class SplitKGemm {
   ValueId row_ = kNone, column_ = kNone;  // first of the tile
   std::vector<uint32_t> rows_, columns_;  // bindings of the tile's rows and columns
   std::vector<uint32_t> accumulators_;    // registers, row by row
-  uint32_t sums_ = 0;                     // shared array of the second pass
+  uint32_t totals_ = 0;                   // shared array of the second pass
 };
 
 /// Rows of the last tile that do not exist are its last one once more: they are not stored.
@@ -46,7 +46,7 @@ std::vector<uint32_t> SplitKGemm::bind(const SplitKSide& side, ValueId first, Bl
   return out;
 }
 
-void SplitKGemm::place_tile(ValueId group, BlockId block) {
+void SplitKGemm::bind_tile(ValueId group, BlockId block) {
   ValueId rest = group;
   const Expr column(b_, e_.next_digit(&rest, b_.index(p_.n.tiles()), false));
   const bool is_last = e_.schedule().loops.empty();
@@ -103,7 +103,7 @@ void SplitKGemm::accumulate(const Env& env, BlockId block) {
 void SplitKGemm::add_partials(BlockId block) {
   const DType type = p_.reduce->dtype;
   const uint32_t partials = b_.add_local(type, uint64_t{p_.results()} * p_.row());
-  sums_ = b_.add_local(type, uint64_t{p_.results()} * p_.short_row());
+  totals_ = b_.add_local(type, uint64_t{p_.results()} * p_.short_row());
   const Expr item(b_, b_.item());
   for (uint32_t i = 0; i < p_.results(); ++i) {
     const Expr at = item + int64_t{i} * p_.row();
@@ -118,7 +118,7 @@ void SplitKGemm::add_partials(BlockId block) {
     const ValueId sum =
         reduce_shared(b_, body, ir::ReduceOp::kSum, partials, first, adders, p_.splits / adders);
     const Expr at = result * p_.short_row() + adder;
-    b_.local_store(body, sums_, at, sum);
+    b_.local_store(body, totals_, at, sum);
   };
   if (busy == p_.splits)
     add(block);
@@ -144,14 +144,14 @@ void SplitKGemm::store_result(BlockId block) {
     const Env result = e_.bound_at(at_row, p_.n.along, column, body);
     const Expr first = item * p_.short_row();
     Epilogue out(e_, p_.reduce);
-    out.add(result, reduce_shared(b_, body, ir::ReduceOp::kSum, sums_, first, 1, p_.adders()));
+    out.add(result, reduce_shared(b_, body, ir::ReduceOp::kSum, totals_, first, 1, p_.adders()));
     out.store(body);
   });
 }
 
 void SplitKGemm::run() {
   const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
-  place_tile(groups.index, groups.body);
+  bind_tile(groups.index, groups.body);
   OuterLoops outer(e_, p_.reduce, p_.k, env_, groups.body);
   accumulate(outer.env(), outer.body());
   outer.close();

@@ -106,7 +106,7 @@ class SplitKScheduler : GemmPlanner {
     p.splits = splits;
     p.unroll = unroll;
     if (m * n == 1 || splits < p.results() || splits > target_.max_block ||
-        p.results() > limits_.max_sums || p.shared_bytes() > target_.shared_memory_bytes ||
+        p.results() > limits_.max_accumulators || p.shared_bytes() > target_.shared_memory_bytes ||
         registers(p) >
             std::min(kMostRegisters, target_.pipe.cu_registers / static_cast<double>(splits)))
       return;

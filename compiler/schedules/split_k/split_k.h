@@ -1,6 +1,6 @@
 #pragma once
-// Split-K GEMM: few results and a long K. The work-items of a group divide K, each with partial
-// sums of a whole tile of results, which the group then adds in shared memory.
+// Split-K GEMM: few results and a long K. The work-items of a group divide K, each with
+// partial sums of a whole tile of results, which the group then adds in shared memory.
 
 #include <bit>
 #include <cstdint>

@@ -65,9 +65,10 @@ void lower_topk(Emitter& e) {
 }
 
 /// Radix sort of a loop's values, least significant digit first: one pass over the loop counts the
-/// digits of every place, then each place moves all keys between the two halves of an array. Places
-/// at which all keys have one digit are passed over. Keys are biased, so that their order is that
-/// of unsigned numbers; the sign that an arithmetic shift leaves above the last digit keeps it.
+/// digits of every position, then each position moves all keys between the two halves of an array.
+/// Positions at which all keys have one digit are passed over. Keys are biased, so that their order
+/// is that of unsigned numbers; the sign that an arithmetic shift leaves above the last digit keeps
+/// it.
 void TopK::sort(BlockId block, const Env& env) {
   Builder& b = b_;
   const Node* n = schedule_.top_k;
@@ -202,7 +203,7 @@ void TopK::compare_vectors(const Selection& s, const Builder::Loop& loop, const 
   b_.close_if(some, is_less(least, loop.body));
 }
 
-/// Every place takes the new value, or the one before it, if that is larger than the new one.
+/// Every register takes the new value, or the one before it, if that is larger than the new one.
 void TopK::insert_if_less(const Selection& s, BlockId block, ValueId value) {
   const BlockId inside = b_.open_block(block);
   const Type t{DType::kI64, s.lanes};

@@ -14,7 +14,7 @@ namespace {
 using ir::Node;
 using ir::Op;
 
-/// Operations of a comparison, and of putting one value in its place.
+/// Operations of a comparison, and of inserting one value.
 constexpr double kCompareCost = 4, kInsertCost = 30;
 /// Rows of about this many operations are worth handing to another processor.
 constexpr double kBlockWork = 4'096;

@@ -106,7 +106,7 @@ class UnorderedHash {
         fmt::format("({} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {})",
                     static_cast<int>(s.kind), static_cast<int>(s.loop), at(s.value), at(s.begin),
                     at(s.end), s.step, s.trip_count, s.axis, s.target, s.is_streamed, s.is_local,
-                    s.body, static_cast<int>(s.matrix), s.sums, static_cast<int>(s.copy),
+                    s.body, static_cast<int>(s.matrix), s.accumulators, static_cast<int>(s.copy),
                     static_cast<int>(s.pipe), s.param, s.local, fmt::join(operands, " "));
     for (const compiler::TileLayout& t : s.tiles)
       text += fmt::format("[{} {}]", t.is_transposed, t.panel_bytes);
