@@ -52,6 +52,7 @@ WORKLOADS = [
     ("softmax f16 4096²", "softmax(f16[4096,4096])", ROWS),
     ("softmax f32 1 × 128256", "softmax(f32[1,128256])", ROWS),
     ("argmax f32 1 × 128256", "argmax(f32[1,128256], 1)", ROWS),
+    ("top-k f32 1 × 128256, k = 40", "topk(f32[1,128256], 40)", ROWS),
     ("RMS norm f16 4096²", "rmsnorm(f16[4096,4096])", ROWS),
     ("layer norm f32 4096²", "layernorm(f32[4096,4096])", ROWS),
     ("cumulative sum f32 4096²", "cumsum(f32[4096,4096], 1)", ROWS),

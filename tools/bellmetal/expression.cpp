@@ -83,6 +83,7 @@ constexpr Function kFunctions[] = {
     {"max", 1, 1, [](const Arguments& t, const Numbers& n) { return t[0].max({n[0]}); }},
     {"argmax", 1, 1, [](const Arguments& t, const Numbers& n) { return t[0].argmax(n[0]); }},
     {"cumsum", 1, 1, [](const Arguments& t, const Numbers& n) { return t[0].cumsum(n[0]); }},
+    {"topk", 1, 1, [](const Arguments& t, const Numbers& n) { return t[0].topk(n[0]).first; }},
     {"softmax", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].softmax(); }},
     {"layernorm", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].layer_norm(); }},
     {"rmsnorm", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].rms_norm(); }},

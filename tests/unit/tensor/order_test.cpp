@@ -140,9 +140,10 @@ TEST_P(Order, TheLargestAndSmallestInOrderWithTheirPlaces) {
   };
   std::vector<Case> cases{{{2, 70, 3}, 3}};
   if (is_compiled())
-    cases = {{{1, 1, 1}, 1},     {{3, 7, 1}, 7},   {{5, 70, 1}, 1},   {{2, 33, 4}, 9},
-             {{1, 1000, 1}, 64}, {{6, 97, 1}, 8},  {{2, 200, 3}, 17}, {{40, 512, 1}, 8},
-             {{1, 65, 1}, 65},   {{3, 128, 1}, 16}};
+    cases = {{{1, 1, 1}, 1},     {{3, 7, 1}, 7},    {{5, 70, 1}, 1},    {{2, 33, 4}, 9},
+             {{1, 1000, 1}, 64}, {{6, 97, 1}, 8},   {{2, 200, 3}, 17},  {{40, 512, 1}, 8},
+             {{1, 65, 1}, 65},   {{3, 128, 1}, 16}, {{1, 3001, 1}, 40}, {{3, 1000, 1}, 100},
+             {{2, 700, 1}, 256}};
   for (const auto& [l, k] : cases) {
     // Few different values: equal ones must stay in order.
     const std::vector<double> v = whole(l.count(), 50);
@@ -278,6 +279,10 @@ TEST(OrderKernels, AreFew) {
   EXPECT_EQ(kernels(x.cumsum(1).reshape({64, 20, 50})), 1u);
   const Tensor one = Tensor::empty({1, 1 << 20}, DType::kF32, "NULL:PTX::sm_90,132");
   EXPECT_EQ(kernels(one.cumsum(1)), 3u);
+  // Rounds of a tournament, each a filled row, its ranks and its best: not one pass for every
+  // result.
+  EXPECT_LE(kernels(one.topk(8).second), 13u);
+  EXPECT_EQ(kernels(one.topk(40).second), kernels(one.topk(39).second));
   EXPECT_EQ(kernels(x.argmax(1)), 1u);
   EXPECT_EQ(kernels(x.topk(8).second), 2u);
   const Tensor a = Tensor::empty({8, 65536}, DType::kF32, "CPU");
