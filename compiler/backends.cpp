@@ -93,6 +93,10 @@ constexpr std::array kBackends = {
                 [](const Source& source, const hal::Arch& arch) {
                   return clang_compile(source.text, target_info(arch));
                 },
+            .assemble_all =
+                [](std::span<const std::string> texts, const hal::Arch& arch) {
+                  return clang_compile_all(texts, target_info(arch));
+                },
             .disassemble = disassemble_llvm},
     Backend{
         .name = "OPENCL",

@@ -33,6 +33,9 @@ struct Backend {
   std::string (*render)(const Program&, const TargetInfo&) = nullptr;
   /// Errors: kNotFound (compiler not installed), kCompile with the log.
   Result<std::vector<std::byte>> (*assemble)(const Source&, const hal::Arch&) = nullptr;
+  /// The same of several at once where that costs less, in their order; nullptr: it does not.
+  Result<std::vector<std::vector<std::byte>>> (*assemble_all)(std::span<const std::string> texts,
+                                                              const hal::Arch&) = nullptr;
   /// What of toolkits and settings the code depends on; nullptr: nothing. Mixed toolkits have given
   /// programs that a driver refuses, so their versions count. Those of LLVM and clang do not, on
   /// purpose: an object of an older one is as right, and a start from a full cache needs no

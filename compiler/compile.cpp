@@ -11,6 +11,7 @@
 #include "compiler/analysis/static_roofline.h"
 #include "compiler/backends.h"
 #include "compiler/bundle.h"
+#include "compiler/compile_all.h"
 #include "compiler/codegen_version.h"
 #include "compiler/lowering/lower.h"
 #include "compiler/program/checks.h"
@@ -163,6 +164,63 @@ std::optional<hal::CodeObject> cached(const std::string&) { return std::nullopt;
 void remember(const std::string&, const hal::CodeObject&) {}
 #endif
 
+/// A kernel on its way: its code, or what that is made from.
+struct Draft {
+  const ir::KernelIr* kernel = nullptr;
+  const Backend* backend = nullptr;
+  std::optional<hal::CodeObject> code;
+  Stages stages;
+  std::string key;  ///< in the disk cache; empty: not to be kept
+};
+
+Result<Draft> begin(const ir::KernelIr& kernel, const hal::Arch& arch, std::string_view wanted,
+                    const CompileOptions& options) {
+  BM_TRY(check_arch(arch));
+  Draft draft{.kernel = &kernel, .backend = nullptr, .code = {}, .stages = {}, .key = {}};
+  if (arch.vendor == hal::Vendor::kNull) {
+    const Backend& backend = *BM_TRY(find_backend(arch, wanted));
+    draft.code =
+        describe(kernel, arch, make_schedule(kernel, target_of(arch, backend), arch.units));
+    return draft;
+  }
+  if (options.use_cache && !settings().checked)
+    if ((draft.code = BM_TRY(find_in_bundles(kernel, arch)))) return draft;
+  const Backend& backend = *BM_TRY(find_backend(arch, wanted));
+  draft.backend = &backend;
+  const bool is_printing = settings().debug >= 4;
+  Knobs knobs = options.knobs ? *options.knobs : Knobs{};
+  if (options.use_cache) {
+    draft.key = cache_key(kernel, arch, backend);
+    if (const auto tuned = options.knobs ? std::nullopt : find_tuned(id_of(draft.key)))
+      knobs = tuned->knobs;
+    if (!knobs.empty()) draft.key += "\n" + knobs.text();
+    if ((draft.code = is_printing ? std::nullopt : cached(draft.key))) return draft;
+  }
+  draft.stages = BM_TRY(generate(kernel, arch, backend, knobs));
+  if (options.watcher) options.watcher->see(draft.stages.schedule, draft.stages.program);
+  if (is_printing) std::fprintf(stderr, "%s\n", draft.stages.source.text.c_str());
+  return draft;
+}
+
+Result<hal::CodeObject> finish(const Draft& draft, const hal::Arch& arch,
+                               Result<std::vector<std::byte>> image) {
+  const ir::KernelIr& kernel = *draft.kernel;
+  const Program& program = draft.stages.program;
+  const uint64_t bytes = local_bytes(program);
+  const uint64_t declared = program.has_dynamic_shared ? 0 : bytes;
+  hal::CodeObject code =
+      describe(kernel, arch, draft.stages.schedule, declared, scratch_bytes(program));
+  code.launch_memory_bytes = static_cast<uint32_t>(bytes - declared);
+  if (!image && image.error().code == Code::kNotFound && !settings().bundle.empty())
+    image = tl::unexpected(
+        std::move(image.error()).within(fmt::format("not in {}", settings().bundle)));
+  if (!image)
+    return tl::unexpected(std::move(image.error()).within(fmt::format("kernel {}", kernel.name)));
+  code.image = std::move(*image);
+  if (!draft.key.empty()) remember(draft.key, code);
+  return code;
+}
+
 }  // namespace
 
 bool would_fuse(const ir::KernelIr& kernel, const hal::Arch& arch, std::string_view renderer) {
@@ -198,41 +256,45 @@ Result<std::string> schedule_id(const ir::KernelIr& kernel, const hal::Arch& arc
 
 Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arch,
                                 std::string_view wanted, CompileOptions options) {
-  BM_TRY(check_arch(arch));
-  if (arch.vendor == hal::Vendor::kNull) {
-    const Backend& backend = *BM_TRY(find_backend(arch, wanted));
-    return describe(kernel, arch, make_schedule(kernel, target_of(arch, backend), arch.units));
+  Draft draft = BM_TRY(begin(kernel, arch, wanted, options));
+  if (draft.code) return std::move(*draft.code);
+  return finish(draft, arch, draft.backend->assemble(draft.stages.source, arch));
+}
+
+size_t most_together(const hal::Arch& arch, std::string_view renderer) {
+  // A start is half of what a kernel takes then: 16 of them leave little of it.
+  constexpr size_t kMost = 16;
+  const auto backend = find_backend(arch, renderer);
+  return backend && (*backend)->assemble_all != nullptr ? kMost : 1;
+}
+
+std::vector<Result<hal::CodeObject>> compile_all(std::span<const ir::KernelIr* const> kernels,
+                                                 const hal::Arch& arch, std::string_view renderer) {
+  std::vector<Result<Draft>> drafts;
+  std::vector<std::string> texts;
+  const auto is_open = [](const Result<Draft>& draft) { return draft && !draft->code; };
+  for (const ir::KernelIr* kernel : kernels) {
+    drafts.push_back(begin(*kernel, arch, renderer, {}));
+    if (is_open(drafts.back())) texts.push_back(drafts.back()->stages.source.text);
   }
-  if (options.use_cache && !settings().checked)
-    if (auto ready = BM_TRY(find_in_bundles(kernel, arch))) return std::move(*ready);
-  const Backend& backend = *BM_TRY(find_backend(arch, wanted));
-  const bool is_printing = settings().debug >= 4;
-  std::string key;
-  Knobs knobs = options.knobs ? *options.knobs : Knobs{};
-  if (options.use_cache) {
-    key = cache_key(kernel, arch, backend);
-    if (const auto tuned = options.knobs ? std::nullopt : find_tuned(id_of(key)))
-      knobs = tuned->knobs;
-    if (!knobs.empty()) key += "\n" + knobs.text();
-    if (auto hit = is_printing ? std::nullopt : cached(key)) return std::move(*hit);
+  std::vector<std::vector<std::byte>> images;
+  const auto backend = find_backend(arch, renderer);
+  if (texts.size() > 1 && backend && (*backend)->assemble_all != nullptr)
+    // Whatever is wrong with them together is said one by one, by whom it concerns.
+    images = (*backend)->assemble_all(texts, arch).value_or(decltype(images){});
+  std::vector<Result<hal::CodeObject>> codes;
+  size_t next = 0;
+  for (Result<Draft>& draft : drafts) {
+    if (!draft)
+      codes.emplace_back(tl::unexpected<Error>(std::move(draft.error())));
+    else if (draft->code)
+      codes.emplace_back(std::move(*draft->code));
+    else if (next < images.size())
+      codes.push_back(finish(*draft, arch, std::move(images[next++])));
+    else
+      codes.push_back(finish(*draft, arch, draft->backend->assemble(draft->stages.source, arch)));
   }
-  const Stages stages = BM_TRY(generate(kernel, arch, backend, knobs));
-  if (options.watcher) options.watcher->see(stages.schedule, stages.program);
-  if (is_printing) std::fprintf(stderr, "%s\n", stages.source.text.c_str());
-  const uint64_t bytes = local_bytes(stages.program);
-  const uint64_t declared = stages.program.has_dynamic_shared ? 0 : bytes;
-  hal::CodeObject code =
-      describe(kernel, arch, stages.schedule, declared, scratch_bytes(stages.program));
-  code.launch_memory_bytes = static_cast<uint32_t>(bytes - declared);
-  auto image = backend.assemble(stages.source, arch);
-  if (!image && image.error().code == Code::kNotFound && !settings().bundle.empty())
-    image = tl::unexpected(
-        std::move(image.error()).within(fmt::format("not in {}", settings().bundle)));
-  if (!image)
-    return tl::unexpected(std::move(image.error()).within(fmt::format("kernel {}", kernel.name)));
-  code.image = std::move(*image);
-  if (options.use_cache) remember(key, code);
-  return code;
+  return codes;
 }
 
 namespace {

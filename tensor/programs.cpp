@@ -10,6 +10,7 @@
 
 #include "compiler/cache/disk_cache.h"
 #include "compiler/compile.h"
+#include "compiler/compile_all.h"
 #include "runtime/base/env.h"
 #include "runtime/base/log.h"
 #include "runtime/base/lru_map.h"
@@ -146,22 +147,62 @@ struct Job {
     code = guard_memory("compiling a kernel",
                         [&] { return compiler::compile(*kernel, *arch, renderer); });
   }
+  bool is_for_same(const Job& other) const {
+    return arch == other.arch && renderer == other.renderer;
+  }
 };
+
+/// Jobs for one device.
+void compile_together(std::span<Job> jobs) {
+  if (jobs.size() == 1) return jobs[0].compile();
+  std::vector<const ir::KernelIr*> kernels;
+  for (const Job& job : jobs) kernels.push_back(job.kernel);
+  using Codes = std::vector<Result<hal::CodeObject>>;
+  Result<Codes> codes = guard_memory("compiling kernels", [&]() -> Result<Codes> {
+    return compiler::compile_all(kernels, *jobs[0].arch, jobs[0].renderer);
+  });
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (codes)
+      jobs[i].code = std::move((*codes)[i]);
+    else
+      jobs[i].code = tl::unexpected<Error>(codes.error());
+  }
+}
 
 size_t compile_threads(size_t jobs) {
   return std::min<size_t>(worker_threads(settings().threads), jobs);
 }
 
+/// What one thread compiles at a time: as many as share a start of the compiler, and no more than
+/// leave work for every thread.
+std::vector<std::span<Job>> parts_of(std::span<Job> jobs) {
+  const size_t threads = std::max<size_t>(1, compile_threads(jobs.size()));
+  const size_t share = (jobs.size() + threads - 1) / threads;
+  std::vector<std::span<Job>> parts;
+  while (!jobs.empty()) {
+    const Job& first = jobs[0];
+    const size_t most = std::min(compiler::most_together(*first.arch, first.renderer), share);
+    size_t count = 1;
+    while (count < std::min(most, jobs.size()) && jobs[count].is_for_same(first)) ++count;
+    parts.push_back(jobs.first(count));
+    jobs = jobs.subspan(count);
+  }
+  return parts;
+}
+
 void compile_all(std::span<Job> jobs) {
   std::atomic<size_t> next{0};
   const Settings& mine = settings();
+  const std::vector<std::span<Job>> parts = parts_of(jobs);
   const auto work = [&] {
-    for (size_t i = next.fetch_add(1); i < jobs.size(); i = next.fetch_add(1)) jobs[i].compile();
+    for (size_t i = next.fetch_add(1); i < parts.size(); i = next.fetch_add(1))
+      compile_together(parts[i]);
   };
   // Joined on every way out: a job that throws here must not leave others at work on `jobs`.
   std::vector<Thread> helpers;
-  helpers.reserve(compile_threads(jobs.size()));
-  for (size_t i = 1; i < compile_threads(jobs.size()); ++i) {
+  const size_t threads = compile_threads(parts.size());
+  helpers.reserve(threads);
+  for (size_t i = 1; i < threads; ++i) {
     auto helper = Thread::start([&] {
       const ScopedSettings same(mine);
       work();

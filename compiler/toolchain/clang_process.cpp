@@ -2,6 +2,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +12,7 @@
 #include "compiler/toolchain/process.h"
 #include "compiler/toolchain/quote_line.h"
 #include "compiler/toolchain/toolchain.h"
+#include "runtime/base/elf.h"
 #include "runtime/base/env.h"
 
 namespace bm::compiler {
@@ -61,6 +64,50 @@ std::vector<std::string> command(const std::string& program, const TargetInfo& t
   return args;
 }
 
+/// A virtual folder with a file "-" for each source, as that of stdin is called in an object: no
+/// byte of it tells how it was made.
+std::string source_path(size_t i) { return fmt::format("/bellmetal/{}/-", i); }
+std::string overlay(std::span<const MemoryFile> sources) {
+  std::string text = R"({"version": 0, "use-external-names": false, "roots": [)";
+  for (size_t i = 0; i < sources.size(); ++i)
+    text += fmt::format(R"({}{{"name": "{}", "type": "file", "external-contents": "{}"}})",
+                        i == 0 ? "" : ", ", source_path(i), sources[i].name());
+  return text + "]}";
+}
+
+/// Length of the object that `bytes` begins with: LLVM writes the section headers last. 0: none.
+uint64_t object_bytes(std::span<const std::byte> bytes) {
+  constexpr size_t kHeaderBytes = 64, kSectionsAt = 40, kEntryBytesAt = 58;
+  if (bytes.size() < kHeaderBytes) return 0;
+  uint64_t sections = 0;
+  std::array<uint16_t, 2> entries{};  // bytes of one, number
+  std::memcpy(&sections, bytes.data() + kSectionsAt, sizeof sections);
+  std::memcpy(entries.data(), bytes.data() + kEntryBytesAt, sizeof entries);
+  const uint64_t length = sections + uint64_t{entries[0]} * entries[1];
+  return sections < bytes.size() && length <= bytes.size() ? length : 0;
+}
+
+bool has_code(std::span<const std::byte> object) {
+  const auto file = elf::File::parse(object);
+  return file && std::ranges::any_of(file->symbols(), [](const elf::Symbol& s) {
+           return s.type == elf::SymbolType::kFunction && s.is_defined();
+         });
+}
+
+/// The objects of all sources and, behind them, of an empty one: so their order is known.
+std::vector<std::vector<std::byte>> split_objects(std::span<const std::byte> all) {
+  std::vector<std::vector<std::byte>> objects;
+  while (const uint64_t length = object_bytes(all)) {
+    objects.emplace_back(all.begin(), all.begin() + static_cast<int64_t>(length));
+    if (!elf::File::parse(objects.back())) return {};
+    all = all.subspan(length);
+  }
+  if (!all.empty() || objects.empty() || has_code(objects.back())) return {};
+  objects.pop_back();
+  return std::ranges::all_of(objects, has_code) ? std::move(objects)
+                                                : std::vector<std::vector<std::byte>>{};
+}
+
 /// First error of a log with the source line it points at.
 std::string describe_log(const std::string& log, std::string_view source) {
   const size_t at = log.find(kSourceName);
@@ -108,6 +155,31 @@ Result<std::vector<std::byte>> clang_compile(std::string_view source, const Targ
     return fail(Code::kCompile, "{}: {}", program, describe_log(text, source));
   }
   return object.contents();
+}
+
+Result<std::vector<std::vector<std::byte>>> clang_compile_all(std::span<const std::string> sources,
+                                                              const TargetInfo& target) {
+  const std::string program = BM_TRY(find_clang());
+  std::vector<std::string> args = command(program, target);
+  std::vector<MemoryFile> files;
+  for (const std::string& source : sources) {
+    // The driver would start a process for each; what it hands on is all compiled by one.
+    args.insert(args.end(), {"-Xclang", source_path(files.size())});
+    files.push_back(BM_TRY(MemoryFile::create("k.c", std::as_bytes(std::span(source)))));
+  }
+  const std::string text = overlay(files);
+  const MemoryFile layer = BM_TRY(MemoryFile::create("files", std::as_bytes(std::span(text))));
+  args.insert(args.end(), {"-ivfsoverlay", kThird});
+  const MemoryFile log = BM_TRY(MemoryFile::create("clang log"));
+  // Into a file LLVM would write every header where the first object's is.
+  std::vector<std::byte> stream;
+  const int status = BM_TRY(run_program(
+      args, {.output = log, .errors = log, .third = &layer, .named = files, .stream = &stream}));
+  std::vector<std::vector<std::byte>> objects = split_objects(stream);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || objects.size() != sources.size())
+    return fail(Code::kCompile, "{} made {} objects of {} sources: {}", program, objects.size(),
+                sources.size(), as_text(BM_TRY(log.contents())));
+  return objects;
 }
 
 }  // namespace bm::compiler

@@ -10,7 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <sstream>
 
@@ -26,14 +28,38 @@ constexpr int kLimitMs = 60'000;
 
 constexpr int kFirstFree = 4;
 
-/// Waits for `pid` at most kLimitMs, then kills it. Result: wait status.
-Result<int> wait_bounded(pid_t pid, const std::string& program) {
+/// Above the descriptors that run_program() lays files on.
+ScopedFd raised(ScopedFd low) {
+  return ScopedFd(low.is_open() ? ::fcntl(low.get(), F_DUPFD_CLOEXEC, kFirstFree) : -1);
+}
+
+/// What comes out of a pipe until its writers are gone, within kLimitMs. Result: ms that are left.
+int read_all(int fd, std::vector<std::byte>* out) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::milliseconds(kLimitMs);
+  std::array<std::byte, 65536> chunk{};
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+    const int left_ms = std::max(0, static_cast<int>(left.count()));
+    pollfd p{.fd = fd, .events = POLLIN, .revents = 0};
+    const int ready = poll(&p, 1, left_ms);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return left_ms;
+    const ssize_t n = ::read(fd, chunk.data(), chunk.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return left_ms;
+    out->insert(out->end(), chunk.begin(), chunk.begin() + n);
+  }
+}
+
+/// Waits for `pid` at most `limit_ms`, then kills it. Result: wait status.
+Result<int> wait_bounded(pid_t pid, const std::string& program, int limit_ms) {
   const ScopedFd handle(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   bool is_late = false;
   if (handle.get() >= 0) {
     pollfd p{.fd = handle.get(), .events = POLLIN, .revents = 0};
     int ready = 0;
-    do ready = poll(&p, 1, kLimitMs);
+    do ready = poll(&p, 1, limit_ms);
     while (ready < 0 && errno == EINTR);
     is_late = ready == 0;
   }
@@ -49,9 +75,7 @@ Result<int> wait_bounded(pid_t pid, const std::string& program) {
 }  // namespace
 
 Result<MemoryFile> MemoryFile::create(const char* name, std::span<const std::byte> contents) {
-  const ScopedFd low(::memfd_create(name, MFD_CLOEXEC));
-  // Above the descriptors that run_program() lays them on.
-  ScopedFd fd(low.is_open() ? ::fcntl(low.get(), F_DUPFD_CLOEXEC, kFirstFree) : -1);
+  ScopedFd fd = raised(ScopedFd(::memfd_create(name, MFD_CLOEXEC)));
   if (!fd.is_open())
     return fail(code_from_errno(errno), "a file in memory for {}: {}", name, errno_text(errno));
   while (!contents.empty()) {
@@ -86,15 +110,28 @@ Result<int> run_program(const std::vector<std::string>& args, const ProgramFiles
   std::vector<char*> argv;
   for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
+  ScopedFd reader, writer;
+  if (std::array<int, 2> ends{}; files.stream != nullptr) {
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+      return fail(code_from_errno(errno), "a pipe for {}: {}", args[0], errno_text(errno));
+    reader.reset(ends[0]);
+    writer = raised(ScopedFd(ends[1]));
+    if (!writer.is_open())
+      return fail(code_from_errno(errno), "a pipe for {}: {}", args[0], errno_text(errno));
+  }
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   if (files.input == nullptr)
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   else
     posix_spawn_file_actions_adddup2(&actions, files.input->fd(), 0);
-  posix_spawn_file_actions_adddup2(&actions, files.output.fd(), 1);
+  posix_spawn_file_actions_adddup2(&actions, writer.is_open() ? writer.get() : files.output.fd(),
+                                   1);
   posix_spawn_file_actions_adddup2(&actions, files.errors.fd(), 2);
   if (files.third != nullptr) posix_spawn_file_actions_adddup2(&actions, files.third->fd(), 3);
+  // Onto itself: it stays open.
+  for (const MemoryFile& file : files.named)
+    posix_spawn_file_actions_adddup2(&actions, file.fd(), file.fd());
   // A group of its own: Ctrl-C is ours to answer, not an error of the compiler.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -106,7 +143,9 @@ Result<int> run_program(const std::vector<std::string>& args, const ProgramFiles
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (failed) return fail(code_from_errno(failed), "run {}: {}", args[0], errno_text(failed));
-  return wait_bounded(pid, args[0]);
+  writer.reset();
+  const int left_ms = reader.is_open() ? read_all(reader.get(), files.stream) : kLimitMs;
+  return wait_bounded(pid, args[0], left_ms);
 }
 
 Result<std::string> find_program(std::string_view name) {

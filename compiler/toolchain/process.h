@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "runtime/base/result.h"
 #include "runtime/base/scoped_fd.h"
 
@@ -21,6 +23,8 @@ class MemoryFile {
   static Result<MemoryFile> create(const char* name, std::span<const std::byte> contents = {});
   Result<std::vector<std::byte>> contents() const;
   int fd() const { return fd_.get(); }
+  /// Its name in a program that has it open under the same number.
+  std::string name() const { return fmt::format("/dev/fd/{}", fd()); }
 
  private:
   explicit MemoryFile(ScopedFd fd) : fd_(std::move(fd)) {}
@@ -31,10 +35,12 @@ std::string as_text(std::span<const std::byte> bytes);
 
 /// What a program has open.
 struct ProgramFiles {
-  const MemoryFile& output;           ///< stdout
-  const MemoryFile& errors;           ///< stderr; may be the same
-  const MemoryFile* input = nullptr;  ///< stdin; nullptr: empty
-  const MemoryFile* third = nullptr;  ///< for programs that want a name: kThird
+  const MemoryFile& output;                  ///< stdout
+  const MemoryFile& errors;                  ///< stderr; may be the same
+  const MemoryFile* input = nullptr;         ///< stdin; nullptr: empty
+  const MemoryFile* third = nullptr;         ///< for programs that want a name: kThird
+  std::span<const MemoryFile> named = {};    ///< more of them, under their name() here
+  std::vector<std::byte>* stream = nullptr;  ///< instead of `output`, what is written to a pipe
 };
 inline constexpr const char* kThird = "/dev/fd/3";
 

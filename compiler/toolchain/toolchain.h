@@ -34,6 +34,12 @@ Result<std::string> llvm_disassemble(std::span<const std::byte> object, const Ta
 /// Errors: kNotFound (no clang); kCompile with its log and the source line; kTimeout after 60 s.
 Result<std::vector<std::byte>> clang_compile(std::string_view source, const TargetInfo& target);
 
+/// The same for several sources in one process, whose start costs more than a small kernel does:
+/// objects in the order of the sources. Errors: as before, but kCompile does not say of which; and
+/// where this clang does not write such objects one behind another.
+Result<std::vector<std::vector<std::byte>>> clang_compile_all(std::span<const std::string> sources,
+                                                              const TargetInfo& target);
+
 /// Path and version of the clang that clang_compile runs.
 Result<std::string> clang_version();
 

@@ -41,12 +41,14 @@ std::string text_of(Function query, Object object, cl_uint what) {
   return begin == std::string::npos ? std::string() : text.substr(begin, end - begin + 1);
 }
 
-/// Versions of OpenCL C as "1.2", newest first. Before 3.0 a device has one, and 1.2 below it.
+/// Versions of OpenCL C as "1.2", newest first. Before 3.0 a device has one, and 1.2 below it;
+/// Oclgrind 21.10, of OpenCL 1.2, answers the query of 3.0 with versions that it cannot compile.
 std::vector<std::string> c_versions(const Api& api, cl_device_id device) {
   std::vector<std::string> versions;
   size_t bytes = 0;
-  if (api.clGetDeviceInfo(device, CL_DEVICE_OPENCL_C_ALL_VERSIONS, 0, nullptr, &bytes) ==
-      CL_SUCCESS) {
+  if (text_of(api.clGetDeviceInfo, device, CL_DEVICE_VERSION) >= "OpenCL 3" &&
+      api.clGetDeviceInfo(device, CL_DEVICE_OPENCL_C_ALL_VERSIONS, 0, nullptr, &bytes) ==
+          CL_SUCCESS) {
     std::vector<cl_name_version> rows(bytes / sizeof(cl_name_version));
     if (api.clGetDeviceInfo(device, CL_DEVICE_OPENCL_C_ALL_VERSIONS, bytes, rows.data(), nullptr) ==
         CL_SUCCESS)

@@ -91,8 +91,10 @@ Status plan_shared(const ChipRow& chip, const SmLimits& limits, const KernelInfo
   shape.shared_bytes = align_up(kept + code.launch_memory_bytes, kSharedUnit);
   const uint32_t blocks = resident_blocks(limits, shape.registers, threads_of(code.block));
   shape.max_shared_config_kib = chip.shared_configs_kib.back();
-  shape.shared_config_kib = shared_config(chip, uint64_t{shape.shared_bytes} * blocks);
-  shape.min_shared_config_kib = shared_config(chip, shape.shared_bytes);
+  // PTX does not count what the system keeps of each block; machine code does.
+  const uint64_t block_bytes = shape.shared_bytes + (kernel.is_ptx ? chip.shared_reserved : 0);
+  shape.shared_config_kib = shared_config(chip, block_bytes * blocks);
+  shape.min_shared_config_kib = shared_config(chip, block_bytes);
   return {};
 }
 

@@ -310,6 +310,19 @@ TEST(NvLaunchPlan, SharedMemorySplits) {
   EXPECT_EQ(plan->shape.max_shared_config_kib, 228u);
 }
 
+TEST(NvLaunchPlan, PtxLeavesRoomForWhatTheSystemKeeps) {
+  const ChipRow& ada = *find_chip(0xc9c0);
+  KernelInfo kernel = plain_kernel(ada.bank0.params);
+  kernel.is_ptx = true;
+  kernel.shared_bytes = 8 * 1024;
+  hal::CodeObject code = plain_code();
+  code.block = {.x = 1024};
+  const auto plan = plan_launch(ada, limits_of(ada, 48), kernel, code);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->shape.min_shared_config_kib, 16u);
+  EXPECT_EQ(plan->shape.shared_config_kib, 16u);
+}
+
 TEST(NvLaunchPlan, EveryGenerationHasALayout) {
   for (const ChipRow& chip : chips()) {
     KernelInfo kernel = plain_kernel(chip.bank0.params);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ enum class Noise : uint8_t {
   kRounded,  ///< one rounding: exact where the result is a number of its dtype
   kMath,     ///< several operations or an approximation
   kSum,      ///< many additions
+  kNorm,     ///< the same, and a division of what is left after a mean is taken away
   kStep,     ///< jumps: right or wrong
   kOrder,    ///< jumps with the order of elements along axis i: argmax, positions of a sort
 };
@@ -128,6 +130,11 @@ struct Target {
 };
 /// "" or what differs on the device. Counts what was compared.
 std::string difference(const Case& c, const Target& target, Tally* tally);
+
+/// The same for each of several programs of one mode. Fused ones share one schedule, and those that
+/// run step by step share one for every step: its kernels are compiled at once.
+std::vector<std::string> differences(std::span<const Case* const> cases, const Target& target,
+                                     Tally* tally);
 
 /// The program's outputs on the device, not computed: what a compiler would get to see.
 std::vector<Tensor> lazy_outputs(const Program& p, const std::string& device);

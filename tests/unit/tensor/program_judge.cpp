@@ -3,7 +3,8 @@
 // Values are computed in float64 on the reference device. The bound of a step is measured, not
 // derived: the step runs again with its operands moved by their bounds, all up, all down and twice
 // at random (sums: also neighbors apart, and more often at random, since only elements moved apart
-// move a variance), and what that does to the result is added to the rounding of the step itself.
+// move a variance; norms: also at their dtype), and what that does to the result is added to the
+// rounding of the step itself.
 // A result
 // that jumps within those bounds has no bound: it is hidden (the program replaces it by 0) or the
 // step is not made.
@@ -58,7 +59,8 @@ Factors factors_of(Noise noise) {
     case Noise::kExact: return {};
     case Noise::kRounded: return {0, 1.5, 0, 1};
     case Noise::kMath: return {4, 4, 4, 1.25};
-    case Noise::kSum: return {6, 4, 8, 2};
+    case Noise::kSum:
+    case Noise::kNorm: return {6, 4, 8, 2};
     case Noise::kStep: return {};
     case Noise::kOrder: return {};
   }
@@ -248,7 +250,8 @@ std::optional<Judged> judge_step(const Step& step, const std::vector<const Judge
   std::vector<double> most(value.size(), 0);
   const auto has_floats =
       std::any_of(args.begin(), args.end(), [](const Judged* a) { return is_float(a->dtype); });
-  const int samples = row.noise == Noise::kSum ? 9 : 4;
+  const bool is_sum = row.noise == Noise::kSum || row.noise == Noise::kNorm;
+  const int samples = is_sum ? 9 : 4;
   for (int sample = 0; sample < samples && has_floats && (!is_exact || f.in != 0); ++sample) {
     std::vector<Tensor> near;
     for (size_t k = 0; k < args.size(); ++k) {
@@ -257,7 +260,7 @@ std::optional<Judged> judge_step(const Step& step, const std::vector<const Judge
       const int sign = sample < 2 ? 1 - 2 * sample
                        : is_pair  ? (k == 0) == (sample == 2) ? 1 : -1
                                   : 0;
-      const bool is_random = sample >= 2 && (!is_pair || row.noise == Noise::kSum);
+      const bool is_random = sample >= 2 && (!is_pair || is_sum);
       const int direction = !is_random ? sign : sample == 4 ? kApart : kRandom;
       near.push_back(moved(*args[k], f.in * unit_of(args[k]->dtype), direction,
                            static_cast<uint64_t>(sample) * 8 + k));
@@ -267,6 +270,21 @@ std::optional<Judged> judge_step(const Step& step, const std::vector<const Judge
       const double apart = std::fabs(other[i] - value[i]);
       most[i] = std::max(most[i], std::isnan(apart) ? HUGE_VAL : apart);
     }
+  }
+  if (row.noise == Noise::kNorm && is_float(out.dtype)) {
+    // The mean, rounded, is off for all elements alike; of two that are far from 0 and close to
+    // each other no move shows that. A run of the step alone at its dtype does.
+    std::vector<Tensor> at_dtype, widened;
+    for (const Judged* a : args) {
+      at_dtype.push_back(is_float(a->dtype)
+                             ? tensor_of(a->values, shape_of(a->shape), a->dtype, "REF")
+                             : a->truth);
+      widened.push_back(is_float(a->dtype) ? at_dtype.back().cast(DType::kF64) : a->truth);
+    }
+    const std::vector<double> rounded = numbers(run_row(step, at_dtype, false)),
+                              exactly = numbers(run_row(step, widened, true));
+    for (size_t i = 0; i < most.size(); ++i)
+      most[i] = std::max(most[i], std::fabs(rounded[i] - exactly[i]));
   }
   // No move of one makes two numbers equal that could be: == and != jump there all the same.
   std::vector<double> may_be_equal;

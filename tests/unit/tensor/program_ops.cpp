@@ -132,13 +132,13 @@ std::vector<Row> make_rows() {
       BM_ROW(2, kExact, "fi", draw::some, x.topk(j, i, keep).first),
       BM_ROW(2, kOrder, "fi", draw::some, x.topk(j, i, keep).second),
 
-      BM_ROW(6, kSum, "f", draw::ranked, x.layer_norm()),
-      BM_ROW(6, kSum, "f", draw::affine, x.layer_norm(y, z)),
-      BM_ROW(2, kSum, "f", draw::image, x.layer_norm({}, {}, 1e-5, 2)),
+      BM_ROW(6, kNorm, "f", draw::ranked, x.layer_norm()),
+      BM_ROW(6, kNorm, "f", draw::affine, x.layer_norm(y, z)),
+      BM_ROW(2, kNorm, "f", draw::image, x.layer_norm({}, {}, 1e-5, 2)),
       BM_ROW(3, kSum, "f", draw::ranked, x.rms_norm()),
       BM_ROW(3, kSum, "f", draw::affine, x.rms_norm(y)),
-      BM_ROW(4, kSum, "f", draw::channels, x.group_norm(j, y, z)),
-      BM_ROW(3, kSum, "f", draw::image, x.group_norm(x.size(1).constant())),
+      BM_ROW(4, kNorm, "f", draw::channels, x.group_norm(j, y, z)),
+      BM_ROW(3, kNorm, "f", draw::image, x.group_norm(x.size(1).constant())),
       BM_ROW(2, kSum, "f", draw::channels, x.batch_norm(y, z, z * 0.5, y.abs() + 0.5)),
 
       BM_ROW(6, kSum, "f", draw::right, x.matmul(y)),

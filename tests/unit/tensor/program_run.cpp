@@ -99,6 +99,15 @@ std::string compare(const Tensor& actual, const Judged& wanted, Tally* tally) {
                      4 * wanted.error[worst]);
 }
 
+void count_program(const Program& p, Tally* tally) {
+  if (tally == nullptr) return;
+  ++tally->programs;
+  tally->steps += p.steps.size();
+  for (const Input& in : p.inputs)
+    if (in.is_mask)
+      tally->hidden += static_cast<uint64_t>(std::count(in.values.begin(), in.values.end(), 0.0));
+}
+
 /// Outputs, then inputs that were assigned to.
 std::string compare_all(const Case& c, const std::vector<Tensor>& inputs,
                         const std::vector<Tensor>& outputs, Tally* tally) {
@@ -120,6 +129,41 @@ std::string compare_all(const Case& c, const std::vector<Tensor>& inputs,
 }
 
 using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
+
+void realize_all(std::vector<Tensor>& tensors) {
+  std::vector<Tensor*> all;
+  for (Tensor& t : tensors) all.push_back(&t);
+  Tensor::realize(all);
+}
+
+/// Outputs of each program.
+std::vector<std::vector<Tensor>> run_together(std::span<const Case* const> cases,
+                                              const std::vector<std::vector<Tensor>>& inputs,
+                                              const Target& target) {
+  Target lazy = target;
+  lazy.mode = Mode::kFused;
+  const bool has_stops = target.mode == Mode::kSteps;
+  std::vector<std::vector<Tensor>> results(cases.size()), outputs;
+  size_t most = 0;
+  for (const Case* c : cases) most = std::max(most, c->program.steps.size());
+  for (size_t k = 0; k < most; ++k) {
+    std::vector<Tensor*> made;
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const Program& p = cases[i]->program;
+      if (k >= p.steps.size()) continue;
+      run_steps(p, k, k + 1, inputs[i], lazy, results[i]);
+      made.push_back(&results[i][k]);
+    }
+    if (has_stops) Tensor::realize(made);
+  }
+  std::vector<Tensor> all;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    outputs.push_back(outputs_of(cases[i]->program, results[i]));
+    all.insert(all.end(), outputs.back().begin(), outputs.back().end());
+  }
+  realize_all(all);
+  return outputs;
+}
 
 /// The first half as a Jit of its own, called by the rest.
 std::vector<Tensor> run_nested(const Program& p, const std::vector<Tensor>& in,
@@ -179,13 +223,7 @@ std::vector<Tensor> lazy_outputs(const Program& p, const std::string& device) {
 
 std::string difference(const Case& c, const Target& target, Tally* tally) {
   const Program& p = c.program;
-  if (tally) {
-    ++tally->programs;
-    tally->steps += p.steps.size();
-    for (const Input& in : p.inputs)
-      if (in.is_mask)
-        tally->hidden += static_cast<uint64_t>(std::count(in.values.begin(), in.values.end(), 0.0));
-  }
+  count_program(p, tally);
   // A capture of nothing is refused.
   bool has_elements = false;
   for (const int k : p.outputs)
@@ -195,13 +233,34 @@ std::string difference(const Case& c, const Target& target, Tally* tally) {
       return run_captured(c, target, tally);
     const std::vector<Tensor> inputs = inputs_of(p, target.device);
     std::vector<Tensor> outputs = run_all(p, inputs, target);
-    std::vector<Tensor*> all;
-    for (Tensor& t : outputs) all.push_back(&t);
-    Tensor::realize(all);
+    realize_all(outputs);
     return compare_all(c, inputs, outputs, tally);
   } catch (const Exception& e) {
     return fmt::format("throws: {}", e.what());
   }
+}
+
+std::vector<std::string> differences(std::span<const Case* const> cases, const Target& target,
+                                     Tally* tally) {
+  std::vector<std::string> out;
+  const bool is_captured = target.mode == Mode::kCaptured || target.mode == Mode::kNested;
+  try {
+    if (cases.size() > 1 && !is_captured) {
+      std::vector<std::vector<Tensor>> inputs;
+      for (const Case* c : cases) inputs.push_back(inputs_of(c->program, target.device));
+      const std::vector<std::vector<Tensor>> outputs = run_together(cases, inputs, target);
+      for (size_t i = 0; i < cases.size(); ++i) {
+        count_program(cases[i]->program, tally);
+        out.push_back(compare_all(*cases[i], inputs[i], outputs[i], tally));
+      }
+      return out;
+    }
+  } catch (const Exception&) {
+    // Of one of them: alone it says what.
+  }
+  out.clear();
+  for (const Case* c : cases) out.push_back(difference(*c, target, tally));
+  return out;
 }
 
 }  // namespace bm::test

@@ -69,6 +69,35 @@ class Progress {
   RandomProgress progress_;
 };
 
+/// Programs of several seeds and what differs in each. `together` > 1: those of one mode run at
+/// once.
+struct Group {
+  std::vector<Case> cases;
+  std::vector<Target> targets;
+  std::vector<std::string> found;
+
+  Group(const Share& share, uint64_t first, uint64_t count, uint64_t only) : found(count) {
+    for (uint64_t seed = first; seed < first + count; ++seed) {
+      cases.push_back(draw_case(seed, share.size));
+      targets.push_back({share.device, static_cast<Mode>(only < 4 ? only : seed % 4)});
+    }
+  }
+  void run(Tally* tally) {
+    for (const Mode mode : {Mode::kFused, Mode::kSteps, Mode::kCaptured, Mode::kNested}) {
+      std::vector<const Case*> some;
+      std::vector<std::string*> places;
+      for (size_t i = 0; i < cases.size(); ++i) {
+        if (targets[i].mode != mode) continue;
+        some.push_back(&cases[i]);
+        places.push_back(&found[i]);
+      }
+      if (some.empty()) continue;
+      std::vector<std::string> differ = differences(some, {targets[0].device, mode}, tally);
+      for (size_t i = 0; i < differ.size(); ++i) *places[i] = std::move(differ[i]);
+    }
+  }
+};
+
 /// What runs now, for the line that is left if a kernel crashes.
 char g_running[200];
 void say_what_ran(int number) {
@@ -106,7 +135,8 @@ INSTANTIATE_TEST_SUITE_P(Everywhere, RandomProgram, ::testing::ValuesIn(shares()
 
 /// BM_RANDOM_SEED starts elsewhere, BM_RANDOM_COUNT runs so many, BM_RANDOM_PERCENT so many of a
 /// hundred, BM_RANDOM_MODE in one of the four ways only, BM_RANDOM_FAILURES goes on after so many,
-/// BM_RANDOM_MINUTES ends a run, which goes on where BM_RANDOM_PROGRESS, a file, says.
+/// BM_RANDOM_TOGETHER runs so many of a mode at once, BM_RANDOM_MINUTES ends a run, which goes on
+/// where BM_RANDOM_PROGRESS, a file, says.
 TEST_P(RandomProgram, AgreesWithTheReference) {
   const Share& share = GetParam();
   for (const char* name : {"REF", share.device})
@@ -117,6 +147,8 @@ TEST_P(RandomProgram, AgreesWithTheReference) {
                  end = first + number_from("BM_RANDOM_COUNT", std::max<uint64_t>(usual, 4)),
                  minutes = number_from("BM_RANDOM_MINUTES", 0),
                  only = number_from("BM_RANDOM_MODE", 4),
+                 together = number_from("BM_RANDOM_TOGETHER", 1),
+                 group = together > 1 ? together * (only < 4 ? 1 : 4) : 1,
                  most_failures = number_from("BM_RANDOM_FAILURES", 3);
   const auto start = std::chrono::steady_clock::now();
   for (const int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) signal(number, say_what_ran);
@@ -124,19 +156,30 @@ TEST_P(RandomProgram, AgreesWithTheReference) {
   uint64_t failures = 0;
   uint64_t seed = progress.first(share.name, first);
   const uint64_t from = seed;
+  std::optional<Group> now;
+  uint64_t place = group;  // of this seed in `now`
   for (; seed < end && failures < most_failures; ++seed) {
-    const auto spent = std::chrono::steady_clock::now() - start;
-    if (minutes != 0 && spent > std::chrono::minutes(minutes)) break;
-    const Target target{share.device, static_cast<Mode>(only < 4 ? only : seed % 4)};
-    snprintf(g_running, sizeof g_running, "random program: seed %llu on %s, %s\n",
-             static_cast<unsigned long long>(seed), share.device, mode_name(target.mode));
-    const Case c = draw_case(seed, share.size);
-    const std::string what = difference(c, target, &tally);
+    if (place >= group) {
+      const auto spent = std::chrono::steady_clock::now() - start;
+      if (minutes != 0 && spent > std::chrono::minutes(minutes)) break;
+      snprintf(g_running, sizeof g_running,
+               "random program: seed %llu on %s, or one of %llu more\n",
+               static_cast<unsigned long long>(seed), share.device,
+               static_cast<unsigned long long>(group - 1));
+      now.emplace(share, seed, std::min(group, end - seed), only);
+      now->run(&tally);
+      place = 0;
+    }
+    const Case& c = now->cases[place];
+    const Target& target = now->targets[place];
+    const std::string what = now->found[place++];
     if (seed % kSaveEvery == 0 && failures == 0) progress.reach(share.name, seed + 1);
     if (what.empty()) continue;
     ++failures;
     std::string why;
-    const Case small = shrunk(c, target, &why);
+    const bool is_alone = group == 1 || !difference(c, target, nullptr).empty();
+    const Case small = is_alone ? shrunk(c, target, &why) : Case{};
+    if (!is_alone) why = "alone it agrees: only BM_RANDOM_TOGETHER shows it";
     ADD_FAILURE() << "seed " << seed << " on " << share.device << ", " << mode_name(target.mode)
                   << ": " << what << "\nshrunk: " << why << "\n"
                   << source_of(small.program, target) << "again: BM_RANDOM_SEED=" << seed
