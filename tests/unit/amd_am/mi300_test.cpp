@@ -234,6 +234,42 @@ class AmMi300Model : public ::testing::Test {
     registers.write(*registers.address_of(ip, name), value);
     registers.select_instance(ip, 0);
   }
+  // psp_gfx_if.h: GFX_CMD_ID_*, GFX_FW_TYPE_CP_MEC.
+  static constexpr uint32_t kSetupTmr = 5, kLoadFirmware = 6, kDestroyTmr = 7, kAutoload = 0x21,
+                            kPartition = 0x27, kTypeMec = 4;
+  uint32_t get(Ip ip, const char* name) {
+    auto& registers = rig.card->registers();
+    return registers.read(*registers.address_of(ip, name));
+  }
+  /// Words in the middle of video memory as the card has them; their address.
+  uint64_t place(std::span<const uint32_t> words, uint64_t offset = 0) {
+    const uint64_t at = rig.card->vram().size() / 2 + offset;
+    rig.card->vram().write(at, std::as_bytes(words));
+    return at + (uint64_t{get(Ip::kMmhub, "MC_VM_FB_LOCATION_BASE")} << 24);
+  }
+  /// Status of a command that goes through the PSP's ring.
+  uint32_t psp(uint32_t id, std::initializer_list<uint32_t> arguments) {
+    constexpr uint64_t kCommandAt = 1 << 20, kFenceAt = kCommandAt + 4096;
+    constexpr size_t kAnswer = 864 / 4;
+    std::vector<uint32_t> command(256);
+    command[2] = id;
+    std::ranges::copy(arguments, command.begin() + 7);
+    command[kAnswer] = 0xbad;
+    const uint64_t at = place(command, kCommandAt), fence = place(std::array{0u}, kFenceAt);
+    const std::array<uint32_t, 16> frame = {
+        static_cast<uint32_t>(at),    static_cast<uint32_t>(at >> 32),    1024,
+        static_cast<uint32_t>(fence), static_cast<uint32_t>(fence >> 32), 1};
+    const uint32_t written = get(Ip::kMp0, "MP0_SMN_C2PMSG_67");
+    const uint64_t frames =
+        (uint64_t{get(Ip::kMp0, "MP0_SMN_C2PMSG_70")} << 32 | get(Ip::kMp0, "MP0_SMN_C2PMSG_69")) -
+        (uint64_t{get(Ip::kMmhub, "MC_VM_FB_LOCATION_BASE")} << 24);
+    rig.card->vram().write(frames + uint64_t{written} * 4, std::as_bytes(std::span(frame)));
+    set(Ip::kMp0, 0, "MP0_SMN_C2PMSG_67", written + 16);
+    uint32_t status = 0;
+    rig.card->vram().read(rig.card->vram().size() / 2 + kCommandAt + kAnswer * 4,
+                          std::as_writable_bytes(std::span(&status, 1)));
+    return status;
+  }
   void expect_violation(const char* text) {
     EXPECT_NE(rig.violations().find(text), std::string::npos) << rig.violations();
   }
@@ -279,6 +315,52 @@ TEST_F(AmMi300Model, AQueueThatOneChipletDoesNotHaveIsRefused) {
   set(Ip::kGc, 3, "GRBM_GFX_CNTL", 0);
   queue->doorbell.ring(0);
   expect_violation("is not chiplet 3's");
+}
+
+// P9 of psp.h.
+
+TEST_F(AmMi300Model, AutoloadIsACommandThatItsPspHasNot) {
+  EXPECT_EQ(psp(kAutoload, {}), 0x100u);
+  expect_violation("AUTOLOAD_RLC on a chip that has none");
+}
+
+TEST_F(AmMi300Model, FirmwareBeforeAnEmptySetupTmrIsRefused) {
+  const std::vector<uint32_t> image(0x1000, 0x5a5a5a5a);
+  const auto load = [&] {
+    const uint64_t at = place(image);
+    return psp(kLoadFirmware, {static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32),
+                               static_cast<uint32_t>(image.size() * 4), kTypeMec});
+  };
+  EXPECT_EQ(load(), 0u) << rig.violations();
+  EXPECT_EQ(psp(kDestroyTmr, {}), 0u);
+  EXPECT_EQ(rig.violations(), "");
+  EXPECT_NE(load(), 0u);
+  expect_violation("LOAD_IP_FW of type 4 before SETUP_TMR");
+  EXPECT_EQ(psp(kSetupTmr, {0, 0, 0}), 0u);
+  EXPECT_EQ(load(), 0u);
+}
+
+TEST_F(AmMi300Model, PartitionsThatDoNotDivideTheChipletsAreRefused) {
+  for (const uint32_t fits : {2u, 4u, 8u, 1u}) {
+    EXPECT_EQ(psp(kPartition, {fits}), 0u);
+    EXPECT_EQ(rig.card->psp().partitions(), fits);
+  }
+  EXPECT_EQ(rig.violations(), "");
+  for (const uint32_t misfit : {0u, 3u, 16u}) {
+    EXPECT_NE(psp(kPartition, {misfit}), 0u);
+    expect_violation(
+        ("SPATIAL_PART of " + std::to_string(misfit) + " partitions of 8 chiplets").c_str());
+  }
+  EXPECT_EQ(rig.card->psp().partitions(), 1u);
+}
+
+TEST_F(AmMi300Model, PartitionsBeforeTheGraphicsCoresFilesAreRefused) {
+  // As after a reset, with a ring that lies elsewhere.
+  rig.card->psp().reset();
+  rig.card->psp().leave_running();
+  set(Ip::kMp0, 0, "MP0_SMN_C2PMSG_67", 0);
+  EXPECT_NE(psp(kPartition, {1}), 0u);
+  expect_violation("SPATIAL_PART before the graphics core's files");
 }
 
 TEST_F(AmMi300Model, MessagesThatTheSmuHasNotAreRefused) {
