@@ -353,11 +353,7 @@ Result<uint64_t> AmdDevice::forget_all_but(std::span<const hal::KeptKey> keys) {
 Status AmdDevice::enqueue_compute(HardwareRing& ring, std::span<const uint32_t> words) {
   const CommandSpace space = BM_TRY(ring.reserve(words.size() * 4));
   space.view.copy_in(0, words);
-  const auto dwords = static_cast<uint32_t>(words.size());
-  if (ring.type() == QueueType::kAql)
-    ring.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
-  else
-    ring.enqueue(space.va, dwords);
+  ring.enqueue(space.va, static_cast<uint32_t>(words.size()));
   return {};
 }
 

@@ -16,7 +16,23 @@ namespace {
 constexpr uint32_t kBufferEntryDwords = 4;
 constexpr size_t kMarks = 256;
 
+using BufferEntry = std::array<uint32_t, kBufferEntryDwords>;
+BufferEntry buffer_entry(uint64_t va, uint32_t dwords) {
+  return {pm4::header(pm4::Op::kIndirectBuffer, 3), lo32(va), hi32(va), dwords | 1u << 23};
+}
+
 }  // namespace
+
+void RingBlock::add(const aql::Words& packet) {
+  headers.push_back(packet[0]);
+  words.push_back(aql::kInvalidWord);
+  add(std::span(packet).subspan<1>());
+}
+
+void RingBlock::replace(uint32_t place, const aql::Words& packet) {
+  headers[place] = packet[0];
+  std::ranges::copy(std::span(packet).subspan<1>(), &words[place * packet.size() + 1]);
+}
 
 HardwareRing::HardwareRing(DriverInterface& driver, hcq::MemoryPool& pool,
                            const RingOptions& options)
@@ -105,11 +121,18 @@ Status HardwareRing::wait_room(uint32_t count) {
 }
 
 void HardwareRing::enqueue(uint64_t va, uint32_t dwords) {
+  if (options_.type == QueueType::kAql)
+    return enqueue(aql::encode(aql::Pm4Indirect{.address = va, .dwords = dwords}));
   BM_CHECK(has_room(1) && options_.type == QueueType::kPm4);
-  const std::array<uint32_t, kBufferEntryDwords> words = {pm4::header(pm4::Op::kIndirectBuffer, 3),
-                                                          lo32(va), hi32(va), dwords | 1u << 23};
-  ring_->view.copy_in(slot(), words);
+  ring_->view.copy_in(slot(), buffer_entry(va, dwords));
   ++put_;
+}
+
+void HardwareRing::add_to(RingBlock& block, uint64_t va, uint32_t dwords) const {
+  if (options_.type == QueueType::kAql)
+    block.add(aql::encode(aql::Pm4Indirect{.address = va, .dwords = dwords}));
+  else
+    block.add(buffer_entry(va, dwords));
 }
 
 std::span<const uint32_t> HardwareRing::next_part(std::span<const uint32_t> packets) const {
@@ -141,6 +164,19 @@ void HardwareRing::enqueue(const aql::Words& packet) {
   ring_->view.copy_in(at + 4, std::span(packet).subspan<1>());
   ring_->view.store_release(at, packet[0]);
   ++put_;
+}
+
+void HardwareRing::enqueue(const RingBlock& block, uint32_t first, uint32_t count) {
+  BM_CHECK(has_room(count) && options_.type != QueueType::kSdma);
+  const uint64_t dwords = entry_bytes() / 4, mask = options_.entries - 1;
+  const uint64_t before_end = std::min<uint64_t>(count, options_.entries - (put_ & mask));
+  const auto words = std::span(block.words).subspan(first * dwords, count * dwords);
+  ring_->view.copy_in(slot(), words.first(before_end * dwords));
+  ring_->view.copy_in(0, words.subspan(before_end * dwords));
+  if (options_.type == QueueType::kAql)
+    for (uint64_t i = 0; i < count; ++i)
+      ring_->view.store_release(((put_ + i) & mask) * aql::kPacketBytes, block.headers[first + i]);
+  put_ += count;
 }
 
 void HardwareRing::publish() {

@@ -32,6 +32,18 @@ struct RingOptions {
   const std::atomic<bool>* is_given_up = nullptr;  ///< ends waits once it is true
 };
 
+/// Entries of a compute ring as they go into it. What makes AQL packets valid, their first words,
+/// is kept apart: a block is copied in invalid, and becomes valid when all of it is there.
+struct RingBlock {
+  std::vector<uint32_t> words, headers;  ///< headers: of AQL packets, one each
+
+  void add(const aql::Words& packet);
+  void add(std::span<const uint32_t> entry) {
+    words.insert(words.end(), entry.begin(), entry.end());
+  }
+  void replace(uint32_t place, const aql::Words& packet);
+};
+
 /// The ring holds entries of one size: PM4 rings buffers to run, AQL rings packets, SDMA rings the
 /// dwords of packets, none of which passes the ring's end. No entry is written before the GPU has
 /// read the one that was there. Thread: callers serialise.
@@ -62,10 +74,14 @@ class HardwareRing final : public hcq::Ring {
   /// Waits, bounded, until the ring has room for `count` entries. Errors: kTimeout when the GPU
   /// takes nothing.
   Status wait_room(uint32_t count);
-  /// Puts a buffer into the ring, after has_room(). The GPU does not look before publish().
+  /// Puts a buffer into the compute ring, after has_room(). The GPU does not look before publish().
   void enqueue(uint64_t va, uint32_t dwords);
   /// The same for a packet of an AQL ring.
   void enqueue(const aql::Words& packet);
+  /// The same for entries of a block, after has_room(count).
+  void enqueue(const RingBlock& block, uint32_t first, uint32_t count);
+  /// Adds to a block what enqueue(va, dwords) puts into the ring.
+  void add_to(RingBlock& block, uint64_t va, uint32_t dwords) const;
   /// The same for packets of a copy ring: all of next_part(), after has_room(room_of()).
   void enqueue(std::span<const uint32_t> packets);
   /// As many of these packets as may be enqueued at once.

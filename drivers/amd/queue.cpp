@@ -100,11 +100,9 @@ Status AmdQueue::enqueue_copies(std::span<const uint32_t> packets) {
 }
 
 /// In the order of submission: whatever a full ring waits for has been announced by then.
-/// `copies`: words of the copy ring, `enqueue`: for entries of the compute ring.
-template <class Enqueue>
-Status AmdQueue::enqueue_all(std::span<const Entry> entries, std::span<const uint32_t> copies,
-                             const Enqueue& enqueue) {
-  for (const Entry& entry : entries) {
+Status AmdQueue::enqueue_encoded(const CommandSpace& space) {
+  const std::span<const uint32_t> copies = encoded_.words[kCopyRing];
+  for (const Entry& entry : encoded_.entries) {
     HardwareRing& ring = *rings_[entry.ring];
     if (entry.ring == kCopyRing) {
       BM_TRY(enqueue_copies(copies.subspan(entry.first, entry.dwords)));
@@ -114,7 +112,23 @@ Status AmdQueue::enqueue_all(std::span<const Entry> entries, std::span<const uin
       publish_all();
       BM_TRY(ring.wait_room(1));
     }
-    enqueue(ring, entry);
+    if (entry.is_packet)
+      ring.enqueue(encoded_.packets[entry.first]);
+    else
+      ring.enqueue(space.va + uint64_t{entry.first} * 4, entry.dwords);
+  }
+  publish_all();
+  return {};
+}
+
+/// The same in blocks. There is room in the compute ring: no recording fills more than make_room()
+/// waits for.
+Status AmdQueue::enqueue_recorded(const AmdRecording& recording) {
+  for (const Stretch& stretch : recording.stretches()) {
+    if (stretch.ring == kCopyRing)
+      BM_TRY(enqueue_copies(recording.copy_words().subspan(stretch.first, stretch.count)));
+    else
+      rings_[kComputeRing]->enqueue(recording.block(), stretch.first, stretch.count);
   }
   publish_all();
   return {};
@@ -151,16 +165,7 @@ Status AmdQueue::submit_encoded() {
   if (!words.empty()) space = BM_TRY(rings_[kComputeRing]->reserve(words.size() * 4));
   BM_TRY(make_room(counts));
   space.view.copy_in(0, words);
-  const auto enqueue = [&](HardwareRing& ring, const Entry& entry) {
-    const uint64_t va = space.va + uint64_t{entry.first} * 4;
-    if (entry.is_packet)
-      ring.enqueue(encoded_.packets[entry.first]);
-    else if (ring.type() == QueueType::kAql)
-      ring.enqueue(aql::encode(aql::Pm4Indirect{.address = va, .dwords = entry.dwords}));
-    else
-      ring.enqueue(va, entry.dwords);
-  };
-  const Status enqueued = enqueue_all(encoded_.entries, encoded_.words[kCopyRing], enqueue);
+  const Status enqueued = enqueue_encoded(space);
   cross_releases_ += encoded_.cross_releases;
   finish(encoded_.ring_used);
   return enqueued;
@@ -181,16 +186,7 @@ Status AmdQueue::replay_now(AmdRecording& recording, std::span<const uint64_t> v
     if (rings_[ring] != nullptr) fences[ring] = rings_[ring]->next_fence();
   }
   BM_TRY(recording.patch(values, cross_releases_, fences));
-  const auto enqueue = [&](HardwareRing& ring, const Entry& entry) {
-    if (entry.is_packet)
-      ring.enqueue(recording.packet(entry));
-    else if (ring.type() == QueueType::kAql)
-      ring.enqueue(aql::encode(
-          aql::Pm4Indirect{.address = recording.entry_va(entry), .dwords = entry.dwords}));
-    else
-      ring.enqueue(recording.entry_va(entry), entry.dwords);
-  };
-  const Status enqueued = enqueue_all(recording.entries(), recording.copy_words(), enqueue);
+  const Status enqueued = enqueue_recorded(recording);
   cross_releases_ += recording.cross_releases();
   finish(used);
   recording.mark_used(fences[kComputeRing]);

@@ -47,9 +47,8 @@ class AmdQueue final
   Status replay_now(AmdRecording& recording, std::span<const uint64_t> values);
   Status make_room(const std::array<uint32_t, kRings>& counts);
   Status submit_encoded();
-  template <class Enqueue>
-  Status enqueue_all(std::span<const Entry> entries, std::span<const uint32_t> copies,
-                     const Enqueue& enqueue);
+  Status enqueue_encoded(const CommandSpace& space);
+  Status enqueue_recorded(const AmdRecording& recording);
   Status enqueue_copies(std::span<const uint32_t> packets);
   void publish_all();
   void finish(const std::array<bool, kRings>& used);

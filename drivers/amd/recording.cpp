@@ -34,11 +34,35 @@ Result<std::unique_ptr<AmdRecording>> AmdRecording::build(std::shared_ptr<Gpu> g
   return recording;
 }
 
-const aql::Words& AmdRecording::packet(const Entry& entry) const {
-  const aql::Words& words = packets_[entry.first];
+const aql::Words& AmdRecording::Packet::effective() const {
+  static const aql::Words kBarrier = aql::encode(aql::BarrierAnd{});
   const bool is_empty = words[aql::kGridWord] == 0 || words[aql::kGridWord + 1] == 0 ||
                         words[aql::kGridWord + 2] == 0;
-  return is_empty ? no_launch_ : words;
+  return is_empty ? kBarrier : words;
+}
+
+/// Everything that replays copy into the compute ring, and what follows what.
+void AmdRecording::make_block(const EncodedCommands& encoded) {
+  packets_.resize(encoded.packets.size());
+  uint32_t place = 0;
+  for (const Entry& entry : encoded.entries) {
+    if (entry.ring == kCopyRing) {
+      stretches_.push_back({kCopyRing, entry.first, entry.dwords});
+      continue;
+    }
+    if (entry.is_packet) {
+      Packet& packet = packets_[entry.first];
+      packet = {encoded.packets[entry.first], place};
+      block_.add(packet.effective());
+    } else {
+      const uint64_t word = uint64_t{first_[kComputeRing]} + entry.first;
+      rings_[kComputeRing]->add_to(block_, memory_.va() + word * 4, entry.dwords);
+    }
+    if (stretches_.empty() || stretches_.back().ring != kComputeRing)
+      stretches_.push_back({kComputeRing, place, 0});
+    ++stretches_.back().count;
+    ++place;
+  }
 }
 
 Status AmdRecording::lay_out(const EncodedCommands& encoded) {
@@ -50,8 +74,7 @@ Status AmdRecording::lay_out(const EncodedCommands& encoded) {
       compute != nullptr && counts_[kComputeRing] > compute->entries() / 2)
     return fail(Code::kUnsupported, "a recording of {} entries for a ring of {}",
                 counts_[kComputeRing], compute->entries());
-  entries_ = encoded.entries;
-  packets_ = encoded.packets;
+  make_block(encoded);
   cross_engine_sites_ = encoded.cross_engine_sites;
   fence_at_ = encoded.fence_at;
   ring_used_ = encoded.ring_used;
@@ -166,17 +189,15 @@ void AmdRecording::set_grid(const Site& site, uint64_t value) {
         pm4::header(hcq::is_empty(part.grid) ? pm4::Op::kNop : pm4::Op::kDispatchDirect, 4));
     return;
   }
-  aql::Words& packet = packets_[part.packet];
-  packet[aql::kGridWord + site.axis] = blocks * size;
+  Packet& packet = packets_[part.packet];
+  packet.words[aql::kGridWord + site.axis] = blocks * size;
+  block_.replace(packet.place, packet.effective());
 }
 
 void AmdRecording::apply(const Site& site, uint64_t value) {
   switch (site.kind) {
     case PatchKind::kWord: set(site.at, lo32(value)); return;
-    case PatchKind::kLowHigh:
-      set(site.at, lo32(value));
-      set(site.at + 1, hi32(value));
-      return;
+    case PatchKind::kLowHigh: return;  // written where sites are walked
     case PatchKind::kSplit:
       set(site.at, lo32(value));
       set(site.at + sdma::kFenceDwords, hi32(value));

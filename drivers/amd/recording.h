@@ -24,8 +24,14 @@ enum class PatchKind : uint8_t {
   kCopyBytes,
 };
 
-/// Data, then the compute ring's words. Packets of AQL rings and the copy ring's words are kept by
-/// the CPU alone and copied into the ring.
+/// What goes into one ring at once: entries of the compute ring's block, words of the copy ring's.
+struct Stretch {
+  size_t ring = 0;
+  uint32_t first = 0, count = 0;
+};
+
+/// Data, then the compute ring's words. The compute ring's entries and the copy ring's words are
+/// kept by the CPU alone and copied into the ring.
 class AmdRecording final
     : public hcq::RecordingBase<AmdRecording, Gpu, EncodedCommands, PatchKind> {
  public:
@@ -50,17 +56,13 @@ class AmdRecording final
   Status patch(std::span<const uint64_t> values, uint64_t cross_releases,
                const std::array<uint64_t, kRings>& fences);
 
-  std::span<const Entry> entries() const { return entries_; }
+  std::span<const Stretch> stretches() const { return stretches_; }  ///< in order of submission
+  const RingBlock& block() const { return block_; }
   /// Entries of the ring, at most.
   uint32_t count(size_t ring) const { return counts_[ring]; }
   std::span<const uint32_t> copy_words() const {
     return std::span(shadow_).subspan(first_[kCopyRing]);
   }
-  uint64_t entry_va(const Entry& entry) const {
-    return memory_.va() + (uint64_t{first_[entry.ring]} + entry.first) * 4;
-  }
-  /// A launch of no groups becomes a barrier.
-  const aql::Words& packet(const Entry& entry) const;
   /// `fence`: of the compute ring.
   void mark_used(uint64_t fence) {
     is_used_ = true;
@@ -74,6 +76,7 @@ class AmdRecording final
                std::shared_ptr<ScratchArea> scratch)
       : RecordingBase(std::move(gpu), std::move(memory), rings), scratch_(std::move(scratch)) {}
   Status lay_out(const EncodedCommands& encoded);
+  void make_block(const EncodedCommands& encoded);
   bool find_argument(const LaunchPart& part, uint32_t word, Site& site) const;
   void find_grid(Site& site) const;
   void find_copy(const CopyPart& copy, bool is_target, Site& site) const;
@@ -89,9 +92,15 @@ class AmdRecording final
 
   std::shared_ptr<ScratchArea> scratch_;
   std::array<uint32_t, kRings> counts_{};
-  std::vector<aql::Words> packets_;
-  aql::Words no_launch_ = aql::encode(aql::BarrierAnd{});
-  std::vector<Entry> entries_;
+  struct Packet {
+    aql::Words words;
+    uint32_t place;  ///< in the block
+    /// A launch of no groups is a barrier.
+    const aql::Words& effective() const;
+  };
+  std::vector<Packet> packets_;
+  RingBlock block_;
+  std::vector<Stretch> stretches_;
   std::vector<CrossEngineSite> cross_engine_sites_;
   std::array<uint32_t, kRings> fence_at_{};
   std::array<bool, kRings> ring_used_{};

@@ -55,7 +55,8 @@ uint32_t aligned_words(size_t words);
 ///   bool find_address(const CommandSite&, Site&), bool find_value(const CommandSite&, Site&),
 ///   Status check_copy_address(uint64_t), Status check_kind(const Site&, uint64_t) (not asked where
 ///   a kLowHigh takes any value),
-///   void apply(const Site&, uint64_t), bool is_resident(uint32_t at), bool is_ring_used(size_t).
+///   void apply(const Site&, uint64_t) (all but kLowHigh), bool is_resident(uint32_t at), bool
+///   is_ring_used(size_t).
 template <class Derived, class Gpu, class EncodedCommands, class Kind>
 class RecordingBase : public hal::Recording {
  public:
@@ -113,7 +114,10 @@ class RecordingBase : public hal::Recording {
     for (Site& site : sites_) {
       const uint64_t value = values[site.slot] + site.addend;
       if (!is_new(site, value)) continue;
-      self().apply(site, value);
+      if (site.kind == Kind::kLowHigh) [[likely]]
+        set_pair(site, value);
+      else
+        self().apply(site, value);
       site.last = value;
       site.was_written = true;
     }
@@ -125,6 +129,20 @@ class RecordingBase : public hal::Recording {
     if (shadow_[at] == value) return;
     shadow_[at] = value;
     if (self().is_resident(at)) memory_.view().store(uint64_t{at} * 4, value);
+  }
+
+  /// Nobody but its site writes a pair: what it had last tells what changes, and the CPU's copy of
+  /// resident words, which is far from everything else here, is not looked at.
+  void set_pair(const Site& site, uint64_t value) {
+    if (!self().is_resident(site.at)) [[unlikely]] {
+      set(site.at, lo32(value));
+      set(site.at + 1, hi32(value));
+      return;
+    }
+    const uint64_t changed = site.was_written ? value ^ site.last : UINT64_MAX;
+    const HostView& memory = memory_.view();
+    if (lo32(changed) != 0) memory.store(uint64_t{site.at} * 4, lo32(value));
+    if (hi32(changed) != 0) memory.store(uint64_t{site.at} * 4 + 4, hi32(value));
   }
 
   /// All of a destructor: `also` frees what else the GPU may be reading.

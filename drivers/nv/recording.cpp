@@ -138,10 +138,7 @@ void NvRecording::set_grid(const Site& site, uint64_t value) {
 
 void NvRecording::apply(const Site& site, uint64_t value) {
   switch (site.kind) {
-    case PatchKind::kLowHigh:
-      set(site.at, lo32(value));
-      set(site.at + 1, hi32(value));
-      return;
+    case PatchKind::kLowHigh: return;  // written where sites are walked
     case PatchKind::kHighLow:
       set(site.at, hi32(value));
       set(site.at + 1, lo32(value));

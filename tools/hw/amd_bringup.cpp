@@ -189,11 +189,7 @@ Status BringUp::put(HardwareRing& ring, std::span<const uint32_t> words) {
   }
   const CommandSpace space = BM_TRY(ring.reserve(words.size_bytes()));
   space.view.copy_in(0, words);
-  const auto dwords = static_cast<uint32_t>(words.size());
-  if (ring.type() == QueueType::kAql)
-    ring.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
-  else
-    ring.enqueue(space.va, dwords);
+  ring.enqueue(space.va, static_cast<uint32_t>(words.size()));
   ring.publish();
   return {};
 }

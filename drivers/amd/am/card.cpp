@@ -75,6 +75,19 @@ Status add_blocks(Bus& bus, const firmware::amd::Discovery& discovery,
   return {};
 }
 
+/// Members of a hive are reset together and have each other's memory in front of their own: refused
+/// before anything is written or reset. Source: gfxhub_v1_2_get_xgmi_info().
+Status refuse_links(Bus& bus) {
+  if (!bus.has(Reg::MC_VM_XGMI_LFB_CNTL, Block::kMmhub)) return {};
+  const uint32_t others = bus.read_field(Block::kMmhub, Field::MC_VM_XGMI_LFB_CNTL_pf_max_region);
+  BM_TRY(bus.status());
+  if (others == 0) return {};
+  return fail(Code::kUnsupported,
+              "the card is linked to {} others (XGMI), which are reset together and are not booted "
+              "without a kernel driver; use DEV=AMD:KFD",
+              others);
+}
+
 bool is_named(std::string_view list, std::string_view name) {
   while (!list.empty()) {
     const size_t comma = std::min(list.find(','), list.size());
@@ -155,6 +168,7 @@ Result<Card> discover(Bus& bus, std::string_view experimental) {
                 "so, or use DEV=AMD:KFD",
                 card.firmware.arch, identity.device, card.firmware.arch);
   BM_TRY(add_blocks(bus, card.discovery, *card.generation));
+  BM_TRY(refuse_links(bus));
   card.xccs = bus.instances(Block::kGc);
   card.xcc_mask = 0;
   for (const firmware::amd::IpBlock& ip : card.discovery.ips)

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "drivers/amd/am/smu.h"
 #include "runtime/base/bits.h"
 
 namespace bm::amd::am {
@@ -13,8 +12,24 @@ namespace {
 constexpr uint32_t kReadPolicy = 2, kWritePolicy = 3;
 constexpr uint32_t kHangUnits = 100;  // of 100 ms
 constexpr uint64_t kResetUs = 100;
+// TIMEOUT: the firmware has answered by then; the kernel waits usec_timeout, 100 ms.
+constexpr uint64_t kInstanceResetUs = 100'000;
 
 }  // namespace
+
+CopyEngines::CopyEngines(Bus& bus, Smu& smu, const Card& card)
+    : bus_(bus),
+      smu_(smu),
+      form_(&card.generation->copies),
+      engines_(std::min(card.sdma_engines, kCopyEngines)) {
+  for (const firmware::amd::IpBlock& ip : card.discovery.ips)
+    if (ip.hw_id == firmware::amd::kSdma0HwId && ip.instance_number < 32 &&
+        !card.discovery.is_harvested(ip.hw_id, ip.instance_number))
+      numbers_ |= 1u << ip.instance_number;
+  // Instances are taken in the order of their numbers.
+  while (std::popcount(numbers_) > static_cast<int>(engines_))
+    numbers_ &= ~std::bit_floor(numbers_);
+}
 
 uint32_t CopyEngines::queue_offset(uint32_t queue) const {
   return engine(queue) * form_->engine_stride + queue / engines_ * form_->queue_stride;
@@ -39,8 +54,11 @@ void CopyEngines::set_halted(uint32_t engine, bool is_halted) {
   });
 }
 
-Status CopyEngines::start(const Card& card) {
-  engines_ = std::min(card.sdma_engines, kCopyEngines);
+void CopyEngines::set_all_halted(bool is_halted) {
+  for (uint32_t engine = 0; engine < engines_; ++engine) set_halted(engine, is_halted);
+}
+
+Status CopyEngines::start() {
   for (uint32_t engine = 0; engine < engines_; ++engine)
     bus_.with_instance(form_->block, instance(engine), [&] { start_engine(engine); });
   // 20 dwords an engine: adev->doorbell_index.sdma_doorbell_range.
@@ -127,16 +145,31 @@ Status CopyEngines::stop_queue(uint32_t queue) {
   return bus_.status();
 }
 
-Status CopyEngines::reset() {
-  using enum Field;
-  for (uint32_t engine = 0; engine < engines_; ++engine) set_halted(engine, true);
-  bus_.sleep_us(kResetUs);
-  // SDMA 4.4.2 has no reset of its own here: halted and let go, it begins anew.
-  const bool has_reset = form_->block == Block::kGc;
-  if (!has_reset) {
-    for (uint32_t engine = 0; engine < engines_; ++engine) set_halted(engine, false);
+Status CopyEngines::reset_instances() {
+  for (uint32_t queue = 0; queue < engines_; ++queue) BM_TRY(stop_queue(queue));
+  const Status done = smu_.reset_copies(numbers_);
+  if (!done && done.error().code == Code::kUnsupported) {
+    bus_.stages.note("halted only: " + done.error().message);
+    set_all_halted(true);
+    bus_.sleep_us(kResetUs);
+    set_all_halted(false);
     return bus_.status();
   }
+  BM_TRY(done);
+  for (uint32_t engine = 0; engine < engines_; ++engine)
+    BM_TRY(bus_.with_instance(form_->block, instance(engine), [&] {
+      const uint32_t halt = bus_.encode(form_->block, {{Field::SDMA0_F32_CNTL_halt, 1}});
+      return bus_.wait_for({form_->block, Reg::SDMA0_F32_CNTL}, halt, 0, kInstanceResetUs,
+                           "a copy engine stays halted after its reset");
+    }));
+  return {};
+}
+
+Status CopyEngines::reset() {
+  using enum Field;
+  if (form_->block != Block::kGc) return reset_instances();
+  set_all_halted(true);
+  bus_.sleep_us(kResetUs);
   bus_.write_fields(Block::kGc, {{GRBM_SOFT_RESET_soft_reset_sdma0, 1},
                                  {GRBM_SOFT_RESET_soft_reset_sdma1, engines_ > 1 ? 1u : 0u}});
   static_cast<void>(bus_.read({Block::kGc, Reg::GRBM_SOFT_RESET}));
@@ -144,7 +177,7 @@ Status CopyEngines::reset() {
   bus_.write({Block::kGc, Reg::GRBM_SOFT_RESET}, 0);
   static_cast<void>(bus_.read({Block::kGc, Reg::GRBM_SOFT_RESET}));
   bus_.sleep_us(kResetUs);
-  for (uint32_t engine = 0; engine < engines_; ++engine) set_halted(engine, false);
+  set_all_halted(false);
   return bus_.status();
 }
 

@@ -6,6 +6,7 @@
 
 #include "drivers/amd/am/bus.h"
 #include "drivers/amd/am/card.h"
+#include "drivers/amd/am/smu.h"
 #include "runtime/base/result.h"
 
 namespace bm::amd::am {
@@ -23,17 +24,19 @@ struct CopyQueueRequest {
 
 class CopyEngines {
  public:
-  CopyEngines(Bus& bus, const CopyForm& form) : bus_(bus), form_(&form) {}
+  CopyEngines(Bus& bus, Smu& smu, const Card& card);
 
   /// Source: sdma_v6_0_gfx_resume_instance(), sdma_v7_0_gfx_resume_instance(),
   /// sdma_v4_4_2_inst_start().
-  Status start(const Card& card);
+  Status start();
   /// Doorbell of a queue, in 64-bit words.
   uint32_t doorbell(uint32_t queue) const;
   /// Buffers run by INDIRECT packets are on: IB_CNTL.IB_ENABLE.
   Status start_queue(uint32_t queue, const CopyQueueRequest& request);
   Status stop_queue(uint32_t queue);
-  /// Every engine anew; queues are gone. Source: sdma_v6_0_soft_reset().
+  /// Every engine anew; queues are gone. Source: sdma_v6_0_soft_reset(); sdma_v4_4_2_stop_queue(),
+  /// amdgpu_sdma_reset_engine(), sdma_v4_4_2_restore_queue() where engines are instances. Too old
+  /// power management firmware resets none of those: they are halted and let go.
   Status reset();
 
  private:
@@ -44,10 +47,14 @@ class CopyEngines {
   void start_engine(uint32_t engine);
   Status program_queue(uint32_t queue, const CopyQueueRequest& request);
   void set_halted(uint32_t engine, bool is_halted);
+  void set_all_halted(bool is_halted);
+  Status reset_instances();
 
   Bus& bus_;
+  Smu& smu_;
   const CopyForm* form_ = nullptr;
   uint32_t engines_ = 1;
+  uint32_t numbers_ = 0;  ///< of the engines, where they are instances: bits
 };
 
 }  // namespace bm::amd::am

@@ -26,9 +26,27 @@ constexpr CopyForm kInGraphics{Block::kGc, 0x600, 0x20, 0x58};
 // sdma_v4_4_2_get_reg_offset(): an IP instance each.
 constexpr CopyForm kInstances{Block::kSdma, 0, 0, 0};
 // smu_v13_0_0_ppsmc.h, smu_v13_0_7_ppsmc.h, smu_v14_0_2_ppsmc.h, which agree on these.
-constexpr SmuMessages kSmuRdna{0x6, 0xe, 0xf, 0, true, false};
+constexpr SmuMessages kSmuRdna{.enable_all = 0x6,
+                               .table_high = 0xe,
+                               .table_low = 0xf,
+                               .driver_reset = 0,
+                               .metrics = 0x12,
+                               .metrics_argument = 5,  // TABLE_SMU_METRICS
+                               .get_power_limit = 0x33,
+                               .set_power_limit = 0x32,
+                               .reset_copies = 0,
+                               .is_always_there = false};
 // smu_v13_0_6_ppsmc.h.
-constexpr SmuMessages kSmuMi300{0x5, 0xd, 0xe, 0x3, false, true};
+constexpr SmuMessages kSmuMi300{.enable_all = 0x5,
+                                .table_high = 0xd,
+                                .table_low = 0xe,
+                                .driver_reset = 0x3,
+                                .metrics = 0x9,
+                                .metrics_argument = 0,
+                                .get_power_limit = 0x19,
+                                .set_power_limit = 0x18,
+                                .reset_copies = 0x4d,
+                                .is_always_there = true};
 
 // Reserved memory: 64 MiB is what the drivers of these chips and their VBIOS keep at the top, 384
 // MiB what an MI300X does. Doorbells: AMDGPU_NAVI10_DOORBELL_MEC_RING0 and _USERQUEUE_END,

@@ -30,9 +30,11 @@ enum class InterruptForm : uint8_t { kSoc15, kSoc21 };
 /// Numbers of PPSMC_MSG_*; 0: there is none that is used here.
 struct SmuMessages {
   uint8_t enable_all, table_high, table_low;
-  uint8_t driver_reset;    ///< GfxDriverReset; 0: mode 1 by the debug mailbox
-  bool has_metrics_table;  ///< TransferTableSmu2Dram, GetPptLimit, SetPptLimit
-  bool is_always_there;    ///< started by the board's own firmware, no file
+  uint8_t driver_reset;               ///< GfxDriverReset; 0: mode 1 by the debug mailbox
+  uint8_t metrics, metrics_argument;  ///< TransferTableSmu2Dram of a table, or GetMetricsTable
+  uint8_t get_power_limit, set_power_limit;  ///< GetPptLimit, SetPptLimit
+  uint8_t reset_copies;                      ///< ResetSDMA, a bit an engine
+  bool is_always_there;                      ///< started by the board's own firmware, no file
 };
 
 struct CopyForm {

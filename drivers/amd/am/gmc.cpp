@@ -57,14 +57,6 @@ Status Gmc::read_location() {
   const uint32_t base = bus_.read_field(Block::kMmhub, Field::MC_VM_FB_LOCATION_BASE_fb_base);
   const uint32_t top = bus_.read_field(Block::kMmhub, Field::MC_VM_FB_LOCATION_TOP_fb_top);
   BM_TRY(bus_.status());
-  // Members of a hive are reset together and have each other's memory in front of their own.
-  if (bus_.has(Reg::MC_VM_XGMI_LFB_CNTL, Block::kMmhub) &&
-      bus_.read_field(Block::kMmhub, Field::MC_VM_XGMI_LFB_CNTL_pf_max_region) != 0) {
-    BM_TRY(bus_.status());
-    return fail(Code::kUnsupported,
-                "the card is linked to others (XGMI), which are not booted without a kernel "
-                "driver; use DEV=AMD:KFD");
-  }
   base_ = uint64_t{base} << 24;
   end_ = (uint64_t{top} << 24) | 0xffffff;
   if (end_ <= base_ || (base_ < kWindowBase + kWindows * kWindowBytes && end_ >= kWindowBase))

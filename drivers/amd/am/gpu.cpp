@@ -247,7 +247,7 @@ Status AmGpu::start_compute() {
 
 Status AmGpu::start_copies() {
   if (was_warm_) BM_TRY(copies_->reset());
-  return copies_->start(card_);
+  return copies_->start();
 }
 
 Status AmGpu::mark() {
@@ -321,7 +321,7 @@ Status AmGpu::lay_out() {
   smu_.emplace(bus_, *gmc_, *memory_, card_.generation->smu);
   interrupts_.emplace(bus_, *gmc_, *memory_);
   compute_.emplace(bus_, *gmc_, *memory_, *card_.generation);
-  copies_.emplace(bus_, card_.generation->copies);
+  copies_.emplace(bus_, *smu_, card_);
   BM_TRY(gmc_->allocate_boot());
   BM_TRY(interrupts_->allocate_boot());
   BM_TRY(psp_->allocate_boot());
@@ -567,7 +567,7 @@ Status AmGpu::reset_compute() {
 
 Status AmGpu::reset_copies() {
   BM_TRY(copies_->reset());
-  return copies_->start(card_);
+  return copies_->start();
 }
 
 /// Verified by reset_card(): the boot loader waits and the PSP's system is gone.

@@ -1,5 +1,7 @@
 // Sensors and power limit of a GPU that this process owns, and of a card that was left in order.
 
+#include <bit>
+
 #include "drivers/amd/am/gpu.h"
 #include "runtime/base/log.h"
 
@@ -11,7 +13,7 @@ Result<Sensors> AmGpu::read_sensors() {
   if (row == nullptr)
     return fail(Code::kUnsupported, "the metrics table of SMU {}.{}.{} is not known here",
                 mp1.major, mp1.minor, mp1.revision);
-  return smu_->read_sensors(*row);
+  return smu_->read_sensors(*row, static_cast<uint32_t>(std::countr_zero(card_.xcc_mask)));
 }
 
 Result<Sensors> AmGpu::sensors() {
@@ -40,12 +42,6 @@ Result<Sensors> AmGpu::sensors_of_idle_card(std::unique_ptr<PciFunction> functio
 }
 
 Status AmGpu::set_power_limit() {
-  // The numbers of these messages are other messages of other interfaces.
-  if (!card_.generation->smu.has_metrics_table)
-    return fail(Code::kUnsupported,
-                "a power limit of {} W: {} takes none from here; leave BM_AMD_POWER_LIMIT and "
-                "--power-limit at 0",
-                options_.power_limit_w, card_.chip->name);
   own_power_limit_w_ = BM_TRY(smu_->power_limit());
   const Status done = smu_->set_power_limit(options_.power_limit_w, *own_power_limit_w_);
   // Nothing was sent.

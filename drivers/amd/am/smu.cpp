@@ -14,7 +14,7 @@ constexpr uint64_t kMessageTimeoutUs = 2'000'000, kAliveTimeoutUs = 100'000;
 // TIMEOUT: a metrics table takes about a millisecond; a firmware that is busy with clocks, some.
 constexpr uint64_t kSensorTimeoutUs = 300'000;
 constexpr uint32_t kOk = 1;
-constexpr uint32_t kMetricsTable = 5;  // TABLE_SMU_METRICS, in all interfaces
+constexpr uint32_t kGetVersion = 0x2;  // PPSMC_MSG_GetSmuVersion, in all interfaces
 // Argument of GetPptLimit: power source in the upper half, 0 is POWER_SOURCE_AC.
 constexpr uint32_t kMains = 0;
 constexpr uint32_t kDebugMode1Reset = 2;  // DEBUGSMC_MSG_Mode1Reset
@@ -68,10 +68,16 @@ Result<uint32_t> Smu::send(uint32_t message, uint32_t argument, uint64_t timeout
   return bus_.read(mailbox(Reg::SMN_C2PMSG_82));
 }
 
-bool Smu::is_alive() { return send(SmuMessage::kGetVersion, 0, kAliveTimeoutUs).has_value(); }
+bool Smu::is_alive() { return send(kGetVersion, 0, kAliveTimeoutUs).has_value(); }
+
+/// A warm boot has asked nobody.
+Result<uint32_t> Smu::version_now(uint64_t timeout_us) {
+  if (version_ == 0) version_ = BM_TRY(send(kGetVersion, 0, timeout_us));
+  return version_;
+}
 
 Status Smu::start() {
-  version_ = BM_TRY(send(SmuMessage::kGetVersion, 0, kMessageTimeoutUs));
+  version_ = BM_TRY(send(kGetVersion, 0, kMessageTimeoutUs));
   const uint64_t table = gmc_.controller_address(table_);
   BM_TRY(send(messages_.table_high, hi32(table), kMessageTimeoutUs));
   BM_TRY(send(messages_.table_low, lo32(table), kMessageTimeoutUs));
@@ -79,18 +85,31 @@ Status Smu::start() {
   return {};
 }
 
-/// Source: smu_cmn_update_table(), smu_cmn_get_metrics_table(). Nothing has to be invalidated for
-/// the host to see the table: hdp_v6_0_funcs and hdp_v7_0_funcs have no invalidate_hdp.
-Result<Sensors> Smu::read_sensors(const MetricsRow& row) {
-  // A warm boot has asked nobody.
-  if (version_ == 0) version_ = BM_TRY(send(SmuMessage::kGetVersion, 0, kSensorTimeoutUs));
-  BM_TRY(send(SmuMessage::kTransferTableToMemory, kMetricsTable, kSensorTimeoutUs));
-  std::array<std::byte, 512> table;
-  BM_CHECK(row.layout->bytes <= table.size());
+/// Source: smu_cmn_update_table(), smu_cmn_get_metrics_table(), smu_v13_0_6_get_metrics_table().
+/// Nothing has to be invalidated for the host to see the table: hdp_v6_0_funcs and hdp_v7_0_funcs
+/// have no invalidate_hdp, and hdp_v4_0_invalidate_hdp() does nothing for 4.4.2. Returns how often
+/// it was measured.
+Result<uint32_t> Smu::read_table(const MetricsRow& row, std::span<std::byte> table) {
+  BM_TRY(send(messages_.metrics, messages_.metrics_argument, kSensorTimeoutUs));
   bus_.read_memory(table_, table);
   BM_TRY(bus_.status());
-  Sensors seen = BM_TRY(decode_metrics(row, table, version_));
-  if (const auto limit = send(SmuMessage::kGetPowerLimit, kMains, kSensorTimeoutUs))
+  return row.counter(table);
+}
+
+Result<Sensors> Smu::read_sensors(const MetricsRow& row, uint32_t chiplet) {
+  const uint32_t version = BM_TRY(version_now(kSensorTimeoutUs));
+  std::array<std::byte, 2048> space;
+  BM_CHECK(row.bytes() <= space.size());
+  const std::span<std::byte> table = std::span(space).first(row.bytes());
+  // Before its first measurement a firmware hands out zeroes: smu_v13_0_6_setup_driver_pptable().
+  const uint64_t begun = bus_.clock().now_us();
+  while (BM_TRY(read_table(row, table)) == 0 && row.is_of_socket()) {
+    if (bus_.clock().now_us() - begun > kSensorTimeoutUs)
+      return fail(Code::kTimeout, "the SMU has measured nothing in {} ms", kSensorTimeoutUs / 1000);
+    bus_.sleep_us(1000);
+  }
+  Sensors seen = BM_TRY(decode_metrics(row, table, version, chiplet));
+  if (const auto limit = send(messages_.get_power_limit, kMains, kSensorTimeoutUs))
     seen.power_limit_w = *limit;
   BM_TRY(bus_.status());
   return seen;
@@ -98,7 +117,7 @@ Result<Sensors> Smu::read_sensors(const MetricsRow& row) {
 
 /// Source: smu_v13_0_get_current_power_limit(), the same in smu_v14_0.c.
 Result<uint32_t> Smu::power_limit() {
-  return send(SmuMessage::kGetPowerLimit, kMains, kMessageTimeoutUs);
+  return send(messages_.get_power_limit, kMains, kMessageTimeoutUs);
 }
 
 /// Source: smu_v13_0_set_power_limit(), the same in smu_v14_0.c: watts, nothing else.
@@ -108,10 +127,24 @@ Status Smu::set_power_limit(uint32_t watts, uint32_t most) {
                 "a power limit of {} W: this board takes 1 to {} W, and no more than it has of "
                 "itself",
                 watts, most);
-  BM_TRY(send(SmuMessage::kSetPowerLimit, watts, kMessageTimeoutUs));
+  BM_TRY(send(messages_.set_power_limit, watts, kMessageTimeoutUs));
   const uint32_t now = BM_TRY(power_limit());
   if (now != watts)
     return fail(Code::kIo, "a power limit of {} W was set, the SMU says {} W", watts, now);
+  return {};
+}
+
+/// Source: smu_v13_0_6_reset_sdma(), smu_v13_0_6_init_caps(): MI300X's from 85.121.0 on, those of
+/// program 7 from 85.7.0.
+Status Smu::reset_copies(uint32_t engines) {
+  const uint32_t version = BM_TRY(version_now(kMessageTimeoutUs));
+  const uint32_t program = version >> 24;
+  const uint32_t first = program == 0 ? 0x557900 : program == 7 ? 0x7550700 : UINT32_MAX;
+  if (messages_.reset_copies == 0 || version < first)
+    return fail(Code::kUnsupported,
+                "power management firmware {}.{}.{} resets no copy engine, 85.121.0 does",
+                version >> 16 & 0xff, version >> 8 & 0xff, version & 0xff);
+  BM_TRY(send(messages_.reset_copies, engines, kMessageTimeoutUs));
   return {};
 }
 

@@ -12,16 +12,6 @@
 
 namespace bm::amd::am {
 
-/// Messages used here beside those of Generation::smu; numbers of PPSMC_MSG_* in
-/// smu_v13_0_0_ppsmc.h, smu_v13_0_7_ppsmc.h and smu_v14_0_2_ppsmc.h, which agree on these. 13.0.10
-/// speaks 13.0.0's (amdgpu_smu.c, smu_set_funcs).
-enum class SmuMessage : uint8_t {
-  kGetVersion = 0x2,
-  kTransferTableToMemory = 0x12,  ///< TransferTableSmu2Dram
-  kSetPowerLimit = 0x32,          ///< SetPptLimit
-  kGetPowerLimit = 0x33,          ///< GetPptLimit
-};
-
 /// Text of an answer: "busy (0xfc)". Source: SMU_RESP_* in smu_cmn.c.
 std::string_view smu_answer(uint32_t answer);
 
@@ -43,18 +33,22 @@ class Smu {
 
   /// What it measures now, the power limit included. start() has told it where tables go, in this
   /// process or in an earlier one. Writes nothing but the mailbox; the table is written by the
-  /// firmware. Bounded: about a second. Errors: kTimeout, kIo (its answer), kCorrupt.
-  Result<Sensors> read_sensors(const MetricsRow& row);
+  /// firmware. Bounded: about a second. `chiplet`: of several, whose clock is told. Errors:
+  /// kTimeout, kIo (its answer), kCorrupt.
+  Result<Sensors> read_sensors(const MetricsRow& row, uint32_t chiplet);
   /// Of the package on mains, in watts (PPT0).
   Result<uint32_t> power_limit();
   /// Sets it and reads it back. `most`: what the board allows. Errors: kInvalidArgument (above it,
   /// 0); kIo (refused, or another limit than this was read back); kTimeout.
   Status set_power_limit(uint32_t watts, uint32_t most);
 
+  /// Copy engines that the firmware can reset one by one, by bit; their queues are off before.
+  /// Errors: kUnsupported (it has no such message, or is too old for it), kIo, kTimeout.
+  Status reset_copies(uint32_t engines);
+
  private:
-  Result<uint32_t> send(SmuMessage message, uint32_t argument, uint64_t timeout_us) {
-    return send(static_cast<uint32_t>(message), argument, timeout_us);
-  }
+  Result<uint32_t> version_now(uint64_t timeout_us);
+  Result<uint32_t> read_table(const MetricsRow& row, std::span<std::byte> table);
   Result<uint32_t> send(uint32_t message, uint32_t argument, uint64_t timeout_us);
   void post(uint32_t message, uint32_t argument);
 

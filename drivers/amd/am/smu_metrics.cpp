@@ -82,12 +82,21 @@ constexpr MetricsLayout kLayout14{.gfxclk = 0,
                                   .bytes = 260,
                                   .throttlers = kThrottlers14};
 
+constexpr SocketLayout kLayoutMi300{.counter = 0,
+                                    .socket_c = 4,
+                                    .memory_c = 12,
+                                    .power = 48,
+                                    .uclk = 112,
+                                    .gfx_busy = 1272,
+                                    .memory_utilization = 1276,
+                                    .gfxclk = 1372,
+                                    .chiplets = 8,
+                                    .bytes = 1404};
+
 constexpr MetricsRow kRows[] = {
-    {13, 0, 0, &kLayout13, 15, 0x004e1e00},
-    {13, 0, 7, &kLayout13, 15, 0x00521400},
-    {13, 0, 10, &kLayout13, 15, 0x00500800},
-    {14, 0, 2, &kLayout14, 5, 0},
-    {14, 0, 3, &kLayout14, 5, 0},
+    {13, 0, 0, &kLayout13, 15, 0x004e1e00}, {13, 0, 6, nullptr, 0, 0, &kLayoutMi300},
+    {13, 0, 7, &kLayout13, 15, 0x00521400}, {13, 0, 10, &kLayout13, 15, 0x00500800},
+    {14, 0, 2, &kLayout14, 5, 0},           {14, 0, 3, &kLayout14, 5, 0},
 };
 
 template <class Word>
@@ -107,12 +116,35 @@ std::string_view group_of(std::string_view throttler) {
   return "other";
 }
 
+Result<Sensors> decode_socket(const SocketLayout& at, std::span<const std::byte> table,
+                              uint32_t chiplet) {
+  if (chiplet >= at.chiplets)
+    return fail(Code::kCorrupt, "a metrics table of {} chiplets, the first one here is {}",
+                at.chiplets, chiplet);
+  // SMUQ10_ROUND() of smu_cmn.h.
+  const auto rounded = [&](size_t offset) -> Result<uint32_t> {
+    const uint32_t word = BM_TRY(word_at<uint32_t>(table, static_cast<uint16_t>(offset)));
+    return (word >> 10) + (word >> 9 & 1);
+  };
+  Sensors out;
+  out.core_mhz = out.average_core_mhz = BM_TRY(rounded(at.gfxclk + size_t{chiplet} * 4));
+  out.memory_mhz = out.average_memory_mhz = BM_TRY(rounded(at.uclk));
+  out.busy_percent = BM_TRY(rounded(at.gfx_busy));
+  out.memory_busy_percent = BM_TRY(rounded(at.memory_utilization));
+  out.socket_power_w = BM_TRY(rounded(at.power));
+  out.hotspot_c = BM_TRY(rounded(at.socket_c));
+  out.memory_c = BM_TRY(rounded(at.memory_c));
+  out.counter = BM_TRY(word_at<uint32_t>(table, at.counter));
+  return out;
+}
+
 }  // namespace
 
-std::string Sensors::throttled_by() const {
+std::optional<std::string> Sensors::throttled_by() const {
+  if (!throttlers) return std::nullopt;
   std::string text;
   for (const std::string_view group : {"power", "current", "temperature", "other"})
-    if (std::ranges::any_of(throttlers,
+    if (std::ranges::any_of(*throttlers,
                             [&](const Throttler& one) { return group_of(one.name) == group; }))
       text += fmt::format("{}{}", text.empty() ? "" : ", ", group);
   return text;
@@ -125,14 +157,20 @@ const MetricsRow* find_metrics_row(uint8_t major, uint8_t minor, uint8_t revisio
   return row == std::end(kRows) ? nullptr : row;
 }
 
+Result<uint32_t> MetricsRow::counter(std::span<const std::byte> table) const {
+  return word_at<uint32_t>(table, is_of_socket() ? socket->counter : layout->counter);
+}
+
 Result<Sensors> decode_metrics(const MetricsRow& row, std::span<const std::byte> table,
-                               uint32_t firmware) {
-  const MetricsLayout& at = *row.layout;
-  if (table.size() < at.bytes)
-    return fail(Code::kCorrupt, "a metrics table of {} bytes, {} wanted", table.size(), at.bytes);
-  table = table.first(at.bytes);
+                               uint32_t firmware, uint32_t chiplet) {
+  if (table.size() < row.bytes())
+    return fail(Code::kCorrupt, "a metrics table of {} bytes, {} wanted", table.size(),
+                row.bytes());
+  table = table.first(row.bytes());
   if (std::ranges::all_of(table, [](std::byte one) { return one == std::byte{0xff}; }))
     return fail(Code::kCorrupt, "the metrics table is all ones");
+  if (row.is_of_socket()) return decode_socket(*row.socket, table, chiplet);
+  const MetricsLayout& at = *row.layout;
   const auto word = [&](uint16_t offset) { return word_at<uint16_t>(table, offset); };
   Sensors out;
   out.core_mhz = BM_TRY(word_at<uint32_t>(table, at.gfxclk));
@@ -154,10 +192,11 @@ Result<Sensors> decode_metrics(const MetricsRow& row, std::span<const std::byte>
   out.counter = BM_TRY(word_at<uint32_t>(table, at.counter));
   if (firmware <= row.last_with_energy)
     out.energy_counter = BM_TRY(word_at<uint32_t>(table, at.energy));
+  out.throttlers.emplace();
   for (size_t i = 0; i < at.throttlers.size(); ++i) {
     const auto offset = static_cast<uint16_t>(at.throttling + i);
     if (const uint32_t percent = BM_TRY(word_at<uint8_t>(table, offset)); percent != 0)
-      out.throttlers.push_back({at.throttlers[i], percent});
+      out.throttlers->push_back({at.throttlers[i], percent});
   }
   return out;
 }

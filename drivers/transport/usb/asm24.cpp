@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
-#include <thread>
 #include <vector>
 
 #include "runtime/base/bits.h"
@@ -45,7 +43,7 @@ constexpr size_t kStreamBytes = 256 << 10;
 /// A request that failed on the way is sent again so often, a millisecond apart; a function that is
 /// still starting (configuration request retry status) may take a second (PCIe 2.3.1).
 constexpr int kTries = 10, kRetryTries = 1000;
-constexpr auto kPause = std::chrono::milliseconds(1);
+constexpr uint64_t kPauseUs = 1000;
 
 uint32_t bulk_ms(size_t bytes) { return kBulkMs + static_cast<uint32_t>(bytes / kBytesPerMs); }
 
@@ -164,8 +162,8 @@ class Asm24Bridge::Sram final : public StagingMemory {
   Asm24Bridge& bridge_;
 };
 
-Asm24Bridge::Asm24Bridge(std::unique_ptr<UsbDevice> usb)
-    : usb_(std::move(usb)), staging_(std::make_unique<Sram>(*this)) {}
+Asm24Bridge::Asm24Bridge(std::unique_ptr<UsbDevice> usb, Clock& clock)
+    : usb_(std::move(usb)), clock_(clock), staging_(std::make_unique<Sram>(*this)) {}
 Asm24Bridge::~Asm24Bridge() = default;
 
 Status Asm24Bridge::status() const {
@@ -173,7 +171,8 @@ Status Asm24Bridge::status() const {
   return status_;
 }
 
-Result<std::unique_ptr<Asm24Bridge>> Asm24Bridge::open(std::unique_ptr<UsbDevice> usb) {
+Result<std::unique_ptr<Asm24Bridge>> Asm24Bridge::open(std::unique_ptr<UsbDevice> usb,
+                                                       Clock& clock) {
   const UsbIdentity& id = usb->identity();
   if (!id.product_text.starts_with("custom") && !id.product_text.starts_with("AS2462"))
     return fail(Code::kUnsupported,
@@ -181,7 +180,7 @@ Result<std::unique_ptr<Asm24Bridge>> Asm24Bridge::open(std::unique_ptr<UsbDevice
                 "on. It needs one that does (github.com/tinygrad/asm2464pd-firmware); nothing here "
                 "writes it",
                 to_string(id));
-  std::unique_ptr<Asm24Bridge> bridge(new Asm24Bridge(std::move(usb)));
+  std::unique_ptr<Asm24Bridge> bridge(new Asm24Bridge(std::move(usb), clock));
   BM_TRY(bridge->connect());
   return bridge;
 }
@@ -213,7 +212,7 @@ Status Asm24Bridge::power_cycle() {
   BM_TRY(set_power(false));
   // Rails of the card must be down before they rise again (PCIe CEM, 2.2: 100 ms of stable power
   // follow in the firmware).
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  clock_.sleep_us(100'000);
   return connect();
 }
 
@@ -276,7 +275,7 @@ Result<uint32_t> Asm24Bridge::request(const Tlp& tlp, uint32_t value) {
                       to_string(identity()), tlp.format_type, tlp.address,
                       outcome == 0xff ? "no answer" : "error"))
                 .error());
-      std::this_thread::sleep_for(kPause);
+      clock_.sleep_us(kPauseUs);
       continue;
     }
     switch (completion) {
@@ -292,7 +291,7 @@ Result<uint32_t> Asm24Bridge::request(const Tlp& tlp, uint32_t value) {
         return fail(Code::kIo, "{}: completer abort ({}) at {:#x}", to_string(identity()),
                     completion, tlp.address);
     }
-    std::this_thread::sleep_for(kPause);
+    clock_.sleep_us(kPauseUs);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <span>
 
+#include "drivers/transport/clock.h"
 #include "drivers/transport/usb/usb.h"
 
 namespace bm {
@@ -32,7 +33,8 @@ class Asm24Bridge final : public UsbBridge {
 
   /// Powers the PCI side up when it is not, and waits for the link.
   /// Errors: kUnsupported (stock firmware); kNotFound (no link: what to look at); of transfers.
-  static Result<std::unique_ptr<Asm24Bridge>> open(std::unique_ptr<UsbDevice> usb);
+  static Result<std::unique_ptr<Asm24Bridge>> open(std::unique_ptr<UsbDevice> usb,
+                                                   Clock& clock = real_clock());
   ~Asm24Bridge() override;
 
   const UsbIdentity& identity() const override { return usb_->identity(); }
@@ -59,7 +61,7 @@ class Asm24Bridge final : public UsbBridge {
   class Window;
   class Sram;
   struct Tlp;
-  explicit Asm24Bridge(std::unique_ptr<UsbDevice> usb);
+  Asm24Bridge(std::unique_ptr<UsbDevice> usb, Clock& clock);
   Status connect();
   Result<bool> has_link();
   Status set_power(bool is_on);
@@ -73,6 +75,7 @@ class Asm24Bridge final : public UsbBridge {
   Status keep(Status status);
 
   std::unique_ptr<UsbDevice> usb_;
+  Clock& clock_;
   std::unique_ptr<StagingMemory> staging_;
   /// Of all transfers: a request, its answer and its block are one. Calls nest.
   mutable std::recursive_mutex mutex_;

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "drivers/amd/device.h"
+#include "runtime/base/env.h"
 #include "tests/patience.h"
 #include "tests/unit/amd_am/rig.h"
 
@@ -93,10 +94,11 @@ class AmMi300 : public ::testing::Test {
   }
   uint64_t* words() { return reinterpret_cast<uint64_t*>(memory->host()); }
   hal::GpuVa va(uint64_t word) { return hal::offset(memory->va(), word * 8); }
-  Status run(hal::QueueKind kind, std::vector<hal::Command> commands) {
+  Status run(hal::QueueKind kind, std::vector<hal::Command> commands,
+             std::chrono::milliseconds limit = test::patience(30s)) {
     commands.push_back(hal::Signal{va(0), ++value});
     BM_TRY(device->queue(kind).submit(commands));
-    const auto until = std::chrono::steady_clock::now() + test::patience(30s);
+    const auto until = std::chrono::steady_clock::now() + limit;
     while (std::atomic_ref<uint64_t>(words()[0]).load() < value) {
       BM_TRY(device->status());
       if (std::chrono::steady_clock::now() > until) return fail(Code::kTimeout, "nothing came");
@@ -194,17 +196,139 @@ TEST_F(AmMi300, ACopysFaultIsTheMultimediaHubs) {
   EXPECT_NE(ran.error().message.find("0x4321000000"), std::string::npos) << ran.error().message;
 }
 
-// Its numbers for reading and setting a limit are other messages of this chip's interface.
-TEST_F(AmMi300, APowerLimitIsRefusedBeforeAnyMessage) {
-  const auto gpu = am::AmGpu::open(std::make_unique<sim::amd::ChipFunction>(rig.card),
-                                   {.firmware = rig.folder.search(),
-                                    .clock = &rig.clock,
-                                    .experimental = rig.experimental,
-                                    .power_limit_w = 100});
+TEST_F(AmMi300, AHungCopyEngineIsResetByThePowerManagementFirmware) {
+  open();
+  ASSERT_NE(device, nullptr);
+  rig.card->options().sdma_cure = ChipOptions::Cure::kEngineReset;
+  rig.card->options().hangs_sdma = true;
+  {
+    const ScopedSetting bound("BM_WAIT_TIMEOUT_MS", "200");
+    EXPECT_FALSE(run(hal::QueueKind::kCopy, {hal::Copy{va(1024), va(2048), 4096}}, 400ms));
+  }
+  const Status recovered = device->recover();
+  ASSERT_TRUE(recovered) << recovered.error().message;
+  EXPECT_FALSE(rig.card->options().hangs_sdma) << "the engine was not reset";
+  value = 0;
+  words()[0] = 0;
+  for (uint64_t i = 0; i < 512; ++i) words()[2048 + i] = 7 * i;
+  const Status copied = run(hal::QueueKind::kCopy, {hal::Copy{va(1024), va(2048), 4096}});
+  ASSERT_TRUE(copied) << copied.error().message << "\n" << rig.violations();
+  for (uint64_t i = 0; i < 512; ++i) ASSERT_EQ(words()[1024 + i], 7 * i);
+  EXPECT_EQ(rig.violations(), "");
+}
+
+// What a firmware older than 85.121.0 has is a halt, which this hang outlives.
+TEST(AmMi300Recovery, AFirmwareWithoutTheMessageIsNotAskedForIt) {
+  test::CardRig rig({.chip = "gfx942", .pmfw_version = 0x00557800});
+  auto gpu = rig.open();
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  EXPECT_TRUE((*gpu)->recover(RecoveryStage::kCopyEngines));
+  const auto& stages = (*gpu)->stages().stages();
+  const auto stage = std::ranges::find(stages, "recovery: copy engines", &Stage::name);
+  ASSERT_NE(stage, stages.end());
+  EXPECT_NE(stage->seen.find("85.120.0 resets no copy engine, 85.121.0 does"), std::string::npos)
+      << stage->seen;
+  EXPECT_EQ(rig.violations(), "");
+}
+
+TEST(AmMi300Sensors, AreThoseOfTheSocketIdleAndBusy) {
+  test::CardRig rig({.chip = "gfx942", .edge_c = 47, .board_limit_watts = 350});
+  auto gpu = rig.open();
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  ASSERT_TRUE((*gpu)->sensors());  // what the boot did
+  const auto idle = (*gpu)->sensors();
+  ASSERT_TRUE(idle) << idle.error().message;
+  EXPECT_EQ(idle->busy_percent, 0u);
+  EXPECT_EQ(idle->memory_busy_percent, 0u);
+  EXPECT_EQ(idle->core_mhz, 132u);
+  EXPECT_EQ(idle->memory_mhz, 900u);
+  EXPECT_EQ(idle->socket_power_w, 13u);
+  EXPECT_EQ(idle->power_limit_w, 350u);
+  EXPECT_EQ(idle->hotspot_c, 56u);
+  EXPECT_EQ(idle->memory_c, 63u);
+  EXPECT_FALSE(idle->edge_c || idle->fan_rpm || idle->fan_percent || idle->board_power_w);
+  EXPECT_FALSE(idle->throttled_by()) << "it counts, and one reading says nothing";
+
+  rig.card->engines().packets += 3;
+  const auto busy = (*gpu)->sensors();
+  ASSERT_TRUE(busy) << busy.error().message;
+  EXPECT_EQ(busy->busy_percent, 60u);
+  EXPECT_EQ(busy->memory_busy_percent, 30u);
+  EXPECT_EQ(busy->core_mhz, 2100u);
+  EXPECT_EQ(busy->memory_mhz, 1300u);
+  EXPECT_EQ(busy->socket_power_w, 13u + 60 * 407 / 100);
+  EXPECT_EQ(busy->counter, idle->counter + 1);
+  EXPECT_EQ(rig.violations(), "");
+}
+
+TEST(AmMi300Sensors, TheClockIsThatOfTheFirstChipletThereIs) {
+  const am::MetricsRow* const row = am::find_metrics_row(13, 0, 6);
+  ASSERT_NE(row, nullptr);
+  std::vector<std::byte> table(row->bytes());
+  const uint32_t words[] = {1701u << 10, (1702u << 10) + 0x200};
+  std::memcpy(&table[table.size() - 32], words, sizeof words);
+  EXPECT_EQ(am::decode_metrics(*row, table, 0, 0)->core_mhz, 1701u);
+  EXPECT_EQ(am::decode_metrics(*row, table, 0, 1)->core_mhz, 1703u);
+  EXPECT_EQ(am::decode_metrics(*row, table, 0, 8).error().code, Code::kCorrupt);
+  EXPECT_EQ(am::decode_metrics(*row, std::span(table).first(1400), 0).error().code, Code::kCorrupt);
+}
+
+TEST(AmMi300Sensors, AFirmwareThatMeasuresNothingIsATimeout) {
+  test::CardRig rig({.chip = "gfx942"});
+  auto gpu = rig.open();
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  rig.card->smu().unmeasured = UINT32_MAX;
+  const auto seen = (*gpu)->sensors();
+  ASSERT_FALSE(seen);
+  EXPECT_EQ(seen.error().code, Code::kTimeout) << seen.error().message;
+  EXPECT_NE(seen.error().message.find("measured nothing"), std::string::npos);
+}
+
+Result<std::unique_ptr<am::AmGpu>> open_with_limit(test::CardRig& rig, uint32_t watts) {
+  return am::AmGpu::open(std::make_unique<sim::amd::ChipFunction>(rig.card),
+                         {.firmware = rig.folder.search(),
+                          .clock = &rig.clock,
+                          .experimental = rig.experimental,
+                          .power_limit_w = watts});
+}
+
+TEST(AmMi300PowerLimit, HoldsUntilTheCardIsClosedAndIsNeverAboveTheBoards) {
+  test::CardRig rig({.chip = "gfx942", .board_limit_watts = 250});
+  {
+    auto gpu = open_with_limit(rig, 100);
+    ASSERT_TRUE(gpu) << gpu.error().message;
+    EXPECT_EQ(rig.card->smu().power_limit_watts, 100u);
+    ASSERT_TRUE((*gpu)->sensors());
+    rig.card->engines().packets += 5;
+    const auto seen = (*gpu)->sensors();
+    ASSERT_TRUE(seen);
+    EXPECT_EQ(seen->socket_power_w, 100u);
+    EXPECT_EQ(seen->power_limit_w, 100u);
+  }
+  EXPECT_EQ(rig.card->smu().power_limit_watts, 250u);
+  const auto above = open_with_limit(rig, 251);
+  ASSERT_FALSE(above);
+  EXPECT_EQ(above.error().code, Code::kInvalidArgument) << above.error().message;
+  EXPECT_EQ(rig.violations(), "");
+}
+
+// A member of a hive: nothing is written to it, nothing is reset.
+TEST(AmMi300Links, ACardThatIsLinkedToOthersIsRefusedBeforeAnythingIsWritten) {
+  test::CardRig rig({.chip = "gfx942",
+                     .vram_bytes = 256 << 20,
+                     .bar0_bytes = 256 << 20,
+                     .start = ChipOptions::Start::kDriverWasHere});
+  auto& registers = rig.card->registers();
+  // mmhub_1_8_0_sh_mask.h, PF_MAX_REGION.
+  registers.write(*registers.address_of(sim::amd::Ip::kMmhub, "MC_VM_XGMI_LFB_CNTL"), 7u << 4);
+  const uint64_t before = rig.card->counts().register_writes;
+  const auto gpu = rig.open();
   ASSERT_FALSE(gpu);
-  EXPECT_EQ(gpu.error().code, Code::kUnsupported) << gpu.error().message;
-  EXPECT_NE(gpu.error().message.find("BM_AMD_POWER_LIMIT"), std::string::npos)
-      << gpu.error().message;
+  EXPECT_EQ(gpu.error().code, Code::kUnsupported);
+  for (const char* const wanted : {"'discovery'", "linked to 7 others (XGMI)", "DEV=AMD:KFD"})
+    EXPECT_NE(gpu.error().message.find(wanted), std::string::npos) << gpu.error().message;
+  EXPECT_EQ(rig.card->counts().register_writes, before);
+  EXPECT_EQ(rig.card->counts().memory_written_bytes, 0u);
   EXPECT_EQ(rig.violations(), "");
 }
 
@@ -233,6 +357,42 @@ class AmMi300Model : public ::testing::Test {
     registers.select_instance(ip, instance);
     registers.write(*registers.address_of(ip, name), value);
     registers.select_instance(ip, 0);
+  }
+  // psp_gfx_if.h: GFX_CMD_ID_*, GFX_FW_TYPE_CP_MEC.
+  static constexpr uint32_t kSetupTmr = 5, kLoadFirmware = 6, kDestroyTmr = 7, kAutoload = 0x21,
+                            kPartition = 0x27, kTypeMec = 4;
+  uint32_t get(Ip ip, const char* name) {
+    auto& registers = rig.card->registers();
+    return registers.read(*registers.address_of(ip, name));
+  }
+  /// Words in the middle of video memory as the card has them; their address.
+  uint64_t place(std::span<const uint32_t> words, uint64_t offset = 0) {
+    const uint64_t at = rig.card->vram().size() / 2 + offset;
+    rig.card->vram().write(at, std::as_bytes(words));
+    return at + (uint64_t{get(Ip::kMmhub, "MC_VM_FB_LOCATION_BASE")} << 24);
+  }
+  /// Status of a command that goes through the PSP's ring.
+  uint32_t psp(uint32_t id, std::initializer_list<uint32_t> arguments) {
+    constexpr uint64_t kCommandAt = 1 << 20, kFenceAt = kCommandAt + 4096;
+    constexpr size_t kAnswer = 864 / 4;
+    std::vector<uint32_t> command(256);
+    command[2] = id;
+    std::ranges::copy(arguments, command.begin() + 7);
+    command[kAnswer] = 0xbad;
+    const uint64_t at = place(command, kCommandAt), fence = place(std::array{0u}, kFenceAt);
+    const std::array<uint32_t, 16> frame = {
+        static_cast<uint32_t>(at),    static_cast<uint32_t>(at >> 32),    1024,
+        static_cast<uint32_t>(fence), static_cast<uint32_t>(fence >> 32), 1};
+    const uint32_t written = get(Ip::kMp0, "MP0_SMN_C2PMSG_67");
+    const uint64_t frames =
+        (uint64_t{get(Ip::kMp0, "MP0_SMN_C2PMSG_70")} << 32 | get(Ip::kMp0, "MP0_SMN_C2PMSG_69")) -
+        (uint64_t{get(Ip::kMmhub, "MC_VM_FB_LOCATION_BASE")} << 24);
+    rig.card->vram().write(frames + uint64_t{written} * 4, std::as_bytes(std::span(frame)));
+    set(Ip::kMp0, 0, "MP0_SMN_C2PMSG_67", written + 16);
+    uint32_t status = 0;
+    rig.card->vram().read(rig.card->vram().size() / 2 + kCommandAt + kAnswer * 4,
+                          std::as_writable_bytes(std::span(&status, 1)));
+    return status;
   }
   void expect_violation(const char* text) {
     EXPECT_NE(rig.violations().find(text), std::string::npos) << rig.violations();
@@ -279,6 +439,52 @@ TEST_F(AmMi300Model, AQueueThatOneChipletDoesNotHaveIsRefused) {
   set(Ip::kGc, 3, "GRBM_GFX_CNTL", 0);
   queue->doorbell.ring(0);
   expect_violation("is not chiplet 3's");
+}
+
+// P9 of psp.h.
+
+TEST_F(AmMi300Model, AutoloadIsACommandThatItsPspHasNot) {
+  EXPECT_EQ(psp(kAutoload, {}), 0x100u);
+  expect_violation("AUTOLOAD_RLC on a chip that has none");
+}
+
+TEST_F(AmMi300Model, FirmwareBeforeAnEmptySetupTmrIsRefused) {
+  const std::vector<uint32_t> image(0x1000, 0x5a5a5a5a);
+  const auto load = [&] {
+    const uint64_t at = place(image);
+    return psp(kLoadFirmware, {static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32),
+                               static_cast<uint32_t>(image.size() * 4), kTypeMec});
+  };
+  EXPECT_EQ(load(), 0u) << rig.violations();
+  EXPECT_EQ(psp(kDestroyTmr, {}), 0u);
+  EXPECT_EQ(rig.violations(), "");
+  EXPECT_NE(load(), 0u);
+  expect_violation("LOAD_IP_FW of type 4 before SETUP_TMR");
+  EXPECT_EQ(psp(kSetupTmr, {0, 0, 0}), 0u);
+  EXPECT_EQ(load(), 0u);
+}
+
+TEST_F(AmMi300Model, PartitionsThatDoNotDivideTheChipletsAreRefused) {
+  for (const uint32_t fits : {2u, 4u, 8u, 1u}) {
+    EXPECT_EQ(psp(kPartition, {fits}), 0u);
+    EXPECT_EQ(rig.card->psp().partitions(), fits);
+  }
+  EXPECT_EQ(rig.violations(), "");
+  for (const uint32_t misfit : {0u, 3u, 16u}) {
+    EXPECT_NE(psp(kPartition, {misfit}), 0u);
+    expect_violation(
+        ("SPATIAL_PART of " + std::to_string(misfit) + " partitions of 8 chiplets").c_str());
+  }
+  EXPECT_EQ(rig.card->psp().partitions(), 1u);
+}
+
+TEST_F(AmMi300Model, PartitionsBeforeTheGraphicsCoresFilesAreRefused) {
+  // As after a reset, with a ring that lies elsewhere.
+  rig.card->psp().reset();
+  rig.card->psp().leave_running();
+  set(Ip::kMp0, 0, "MP0_SMN_C2PMSG_67", 0);
+  EXPECT_NE(psp(kPartition, {1}), 0u);
+  expect_violation("SPATIAL_PART before the graphics core's files");
 }
 
 TEST_F(AmMi300Model, MessagesThatTheSmuHasNotAreRefused) {

@@ -43,7 +43,7 @@ TEST_P(AmSensors, AreThoseOfTheCardIdleAndBusy) {
   EXPECT_EQ(idle->memory_c, 69u);
   EXPECT_EQ(idle->fan_percent, 26u);
   EXPECT_EQ(idle->fan_rpm, 858u);
-  EXPECT_TRUE(idle->throttlers.empty());
+  EXPECT_TRUE(idle->throttlers->empty());
   EXPECT_EQ(idle->throttled_by(), "");
 
   rig.card->engines().packets += 2;
@@ -67,14 +67,14 @@ TEST_P(AmSensors, SayWhatThrottles) {
   ASSERT_TRUE((*gpu)->sensors());
   const auto hot = (*gpu)->sensors();
   ASSERT_TRUE(hot);
-  ASSERT_EQ(hot->throttlers.size(), 1u);
-  EXPECT_EQ(hot->throttlers[0].name, "TEMP_HOTSPOT");
-  EXPECT_EQ(hot->throttlers[0].percent, 37u);
+  ASSERT_EQ(hot->throttlers->size(), 1u);
+  EXPECT_EQ((*hot->throttlers)[0].name, "TEMP_HOTSPOT");
+  EXPECT_EQ((*hot->throttlers)[0].percent, 37u);
   rig.card->engines().packets += 5;
   const auto both = (*gpu)->sensors();
   ASSERT_TRUE(both);
-  ASSERT_EQ(both->throttlers.size(), 2u);
-  EXPECT_EQ(both->throttlers[1].name, "PPT0");
+  ASSERT_EQ(both->throttlers->size(), 2u);
+  EXPECT_EQ((*both->throttlers)[1].name, "PPT0");
   EXPECT_EQ(both->throttled_by(), "power, temperature");
   EXPECT_EQ(both->socket_power_w, both->power_limit_w);
 }
@@ -200,7 +200,7 @@ TEST(AmSensorsFaults, ACardThatWasResetHasNone) {
 }
 
 TEST(AmMetrics, AreDecodedOnlyWhereTheInterfaceIsKnownAndWhole) {
-  EXPECT_EQ(find_metrics_row(13, 0, 6), nullptr);
+  EXPECT_EQ(find_metrics_row(13, 0, 12), nullptr);
   EXPECT_EQ(find_metrics_row(11, 0, 0), nullptr);
   const MetricsRow* const row = find_metrics_row(13, 0, 10);
   ASSERT_NE(row, nullptr);

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/env.h"
 #include "tests/unit/bringup/bench.h"
 #include "tests/unit/transport/fake_machine.h"
 #include "tools/bellmetal/bringup/top.h"
@@ -135,6 +136,23 @@ TEST(GpuTop, ACardThatIsNamedIsAskedWhileNobodyHasIt) {
   EXPECT_EQ(bench.rig.violations(), "");
   EXPECT_EQ(test::run_command({"gpu", "top", "--pci", "remote:/nowhere/card.sock"}).exit,
             kUnavailable);
+}
+
+// What the user allows and names counts here as it does for a boot.
+TEST(GpuTop, ACardThatIsOnTrialIsAskedWhereTheUserAllowsIt) {
+  const test::Bench bench({.chip = "gfx942", .edge_c = 52});
+  const ScopedSetting allowed("BM_AMD_EXPERIMENTAL", "gfx942");
+  ASSERT_EQ(bench.gpu({"boot"}).exit, kOk);
+  const auto card = [&] { return bench.gpu({"top", "--json"}).json()["cards"][0]; };
+  const auto row = card();
+  EXPECT_EQ(row["junction_temperature_c"], 61) << row;
+  EXPECT_EQ(row["power_limit_w"], 300);
+  EXPECT_FALSE(row.contains("temperature_c")) << "this board measures no edge";
+  EXPECT_FALSE(row.contains("throttled_by"));
+  EXPECT_FALSE(row.contains("note")) << row;
+  const ScopedSetting forbidden("BM_AMD_EXPERIMENTAL", "");
+  EXPECT_NE(card()["note"].get<std::string>().find("BM_AMD_EXPERIMENTAL"), std::string::npos);
+  EXPECT_EQ(bench.rig.violations(), "");
 }
 
 // What a named card's owner is: the lock says, and the card is not touched.

@@ -275,6 +275,38 @@ TEST(RemoteRing, AmdPacketsBecomeValidBeforeTheWritePointerAndThatBeforeTheDoorb
   EXPECT_EQ(rig.ring_bytes().word<uint32_t>(64 + 15 * 4), 115u);
 }
 
+TEST(RemoteRing, AmdBlocksOfPacketsBecomeValidWhenAllOfThemAreThere) {
+  AmdRig rig(amd::QueueType::kAql, 64);
+  for (uint32_t i = 0; i < 62; ++i) rig.ring->enqueue(packet(i));
+  rig.ring->publish();
+  ASSERT_TRUE(rig.ring->wait_room(4));
+  amd::RingBlock block;
+  for (uint32_t i = 61; i < 66; ++i) block.add(packet(i));
+  rig.device.log.clear();
+  rig.ring->enqueue(block, 1, 4);
+  rig.ring->publish();
+  EXPECT_EQ(rig.device.log,
+            (Lines{"ring: write 128 bytes at 0xf80", "ring: write 128 bytes at 0x0",
+                   "ring: write32 0xf80 = 0x1502", "ring: write32 0xfc0 = 0x1502",
+                   "ring: write32 0x0 = 0x1502", "ring: write32 0x40 = 0x1502",
+                   "queue: write64 0x38 = 0x42", "queue: flush", "bell: write64 0x1008 = 0x41"}));
+  for (uint32_t i = 62; i < 66; ++i)
+    EXPECT_EQ(rig.ring_bytes().word<uint32_t>(uint64_t{i % 64} * 64 + 60), i * 100 + 15);
+}
+
+TEST(RemoteRing, AmdBlocksOfBuffersAreWhatSingleOnesAre) {
+  AmdRig rig(amd::QueueType::kPm4, 256), single(amd::QueueType::kPm4, 256);
+  amd::RingBlock block;
+  for (uint64_t i = 1; i < 4; ++i) {
+    rig.ring->add_to(block, i << 40 | 0x100, 16);
+    single.ring->enqueue(i << 40 | 0x100, 16);
+  }
+  rig.ring->enqueue(block, 0, 3);
+  EXPECT_EQ(rig.device.log, (Lines{"ring: write 48 bytes at 0x0"}));
+  for (uint64_t at = 0; at < 48; at += 4)
+    EXPECT_EQ(rig.ring_bytes().word<uint32_t>(at), single.ring_bytes().word<uint32_t>(at)) << at;
+}
+
 TEST(RemoteRing, AmdFencesAreWaitedFor) {
   AmdRig rig(amd::QueueType::kPm4, 256);
   const auto space = rig.ring->reserve(100).value();

@@ -18,6 +18,7 @@
 #include "drivers/transport/pci_lock.h"
 #include "drivers/transport/pci_open.h"
 #include "drivers/transport/sysfs.h"
+#include "runtime/base/env.h"
 #include "tools/bellmetal/bringup/chips.h"
 #include "tools/bellmetal/interrupt.h"
 #include "tools/bellmetal/output.h"
@@ -264,8 +265,9 @@ Result<CardRow> read_selected_card(System& system, const CardOptions& options) {
   const std::string_view chip = chip_of_device(identity.device);
   row.name = chip.empty() ? fmt::format("{:04x}:{:04x}", identity.vendor, identity.device)
                           : std::string(chip);
-  const auto sensors =
-      amd::am::AmGpu::sensors_of_idle_card(std::move(*function), amd::am::Options{});
+  const auto sensors = amd::am::AmGpu::sensors_of_idle_card(
+      std::move(*function),
+      {.firmware = options.search(), .experimental = settings().amd_experimental});
   if (!sensors) {
     row.note = sensors.error().message;
     return row;

@@ -100,6 +100,8 @@ Chip::Chip(ChipOptions options)
   smu_.planted_answer = options_.smu_answer;
   smu_.on_mode1 = [this] { mode1(); };
   smu_.packets = [this] { return state_->packets.load(); };
+  smu_.on_reset_copies = [this](uint32_t engines) { return sdma_.reset_engines(engines); };
+  smu_.version = options_.pmfw_version;
   smu_.edge_c = options_.edge_c;
   smu_.board_limit_watts = smu_.power_limit_watts = options_.board_limit_watts;
   gfx_.on_soft_reset([this](uint32_t engine) { sdma_.soft_reset(engine); });

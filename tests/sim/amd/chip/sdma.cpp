@@ -190,6 +190,22 @@ void Sdma::soft_reset(uint32_t index) {
   for (uint32_t i = index; i < rings_.size(); i += count_) stop(rings_[i]);
 }
 
+bool Sdma::reset_engines(uint32_t engines) {
+  if (engines == 0 || engines >> count_ != 0) return false;
+  for (uint32_t i = 0; i < count_; ++i)
+    if ((engines >> i & 1) != 0 && rings_[i].queue) return false;
+  for (uint32_t i = 0; i < count_; ++i) {
+    if ((engines >> i & 1) == 0) continue;
+    soft_reset(i);
+    Engine& engine = engines_[i];
+    *engine.control = 0;
+    engine.traps = false;
+    *engine.halt &= ~halt_.mask;
+    engine.is_halted = false;
+  }
+  return true;
+}
+
 void Sdma::let_go() {
   for (Engine& engine : engines_) {
     *engine.halt &= ~halt_.mask;

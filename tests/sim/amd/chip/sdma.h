@@ -36,6 +36,9 @@ class Sdma {
   /// Engines that the PSP has loaded run: sdma_v4_4_2_inst_enable() lets go only of others.
   void let_go();
   void soft_reset(uint32_t engine);
+  /// By the power management firmware, which lets them run again. False: there is no such engine,
+  /// or one still has its queue.
+  bool reset_engines(uint32_t engines);
   void reset();
   size_t active_queues() const;
 

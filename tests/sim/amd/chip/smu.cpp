@@ -146,7 +146,7 @@ void Smu::reset() {
   has_dram_ = false;
   dram_high_ = dram_low_ = features_ = 0;
   power_limit_watts = board_limit_watts;
-  measured_ = energy_ = 0;
+  measured_ = energy_ = unmeasured = 0;
 }
 
 /// Numbers that the headers leave out, and all above the last one.
@@ -194,27 +194,77 @@ uint32_t Smu::table(uint32_t number, bool is_to_memory) {
     bus_.violations().add("SMU: a table before SetDriverDramAddr");
     return kPrerequisite;
   }
-  const uint64_t address = uint64_t{dram_high_} << 32 | dram_low_;
   if ((number & 0xffff) >= shape_of(bus_.row().smu).tables) {
     bus_.violations().add(fmt::format("SMU: there is no table {}", number & 0xffff));
     return kFailed;
   }
+  if (number == kMetricsNumber && is_to_memory) return publish(metrics());
   std::vector<uint8_t> bytes(kOtherTableBytes, static_cast<uint8_t>(0xc0 + number));
-  if (number == kMetricsNumber && is_to_memory) bytes = metrics();
-  const bool is_done = is_to_memory ? hub_.write(address, std::as_bytes(std::span(bytes)))
-                                    : hub_.read(address, std::as_writable_bytes(std::span(bytes)));
-  if (is_done) return kOk;
+  if (is_to_memory) return publish(bytes);
+  const uint64_t address = uint64_t{dram_high_} << 32 | dram_low_;
+  if (hub_.read(address, std::as_writable_bytes(std::span(bytes)))) return kOk;
   bus_.violations().add(fmt::format("SMU: the tables' memory at {:#x} is nowhere", address));
   return kFailed;
+}
+
+uint32_t Smu::publish(std::span<const uint8_t> bytes) {
+  const uint64_t address = uint64_t{dram_high_} << 32 | dram_low_;
+  if (hub_.write(address, std::as_bytes(bytes))) return kOk;
+  bus_.violations().add(fmt::format("SMU: the tables' memory at {:#x} is nowhere", address));
+  return kFailed;
+}
+
+uint32_t Smu::measure_activity() {
+  const uint64_t now = packets ? packets() : 0;
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(100, (now - std::exchange(packets_seen_, now)) * 20));
+}
+
+uint32_t Smu::watts_at(uint32_t activity) const {
+  return kIdleWatts + activity * (kFullWatts - kIdleWatts) / 100;
+}
+
+/// struct hsmp_metric_table, in the order of its members, which are packed to 4 bytes. Fractions
+/// are half of the values' last digit or a little less, so that whoever cuts or rounds up is seen.
+std::vector<uint8_t> Smu::socket_metrics() {
+  const auto above = [](uint32_t value) { return (value << 10) + 0x1ff; };
+  const auto below = [](uint32_t value) { return value == 0 ? 0 : (value << 10) - 0x200; };
+  StructWriter out;
+  if (unmeasured > 0) {
+    --unmeasured;
+    for (int i = 0; i < 400; ++i) out.words(0);
+    return out.take();
+  }
+  const uint32_t activity = measure_activity(),
+                 watts = std::min(watts_at(activity), power_limit_watts);
+  const auto quads = [&](size_t count) { out.noise(count * 2, 4); };
+  out.words(++measured_);
+  out.words(above(edge_c + 9), above(edge_c + 30), below(edge_c + 16));  // socket, VR, HBM
+  quads(3);
+  out.words(above(power_limit_watts), above(board_limit_watts), below(watts));
+  quads(1 + 5);                                               // time, energies
+  out.noise(2, 4);                                            // limits of CCLK and GFXCLK
+  out.words(above(1800), above(activity == 0 ? 900 : 1300));  // FCLK, UCLK
+  out.noise(4 * 4, 4);                                        // SOCCLK, VCLK, DCLK, LCLK
+  quads(8 + 96);
+  out.noise(4 + 6 * 4 + 2, 4);  // ranges
+  out.noise(2, 4);
+  quads(8 + 8);  // XGMI
+  out.noise(1, 4);
+  out.words(below(activity), above(activity / 2));  // GFX busy, DRAM utilization
+  quads(3);
+  out.noise(1, 4);
+  quads(1 + 4);
+  out.noise(5 + 1, 4);  // how long each throttled; spare
+  for (uint32_t chiplet = 0; chiplet < 8; ++chiplet)
+    out.words(below(activity == 0 ? 132 + chiplet : 2100 - chiplet));
+  return out.take();
 }
 
 /// SmuMetrics_t, in the order of its members.
 std::vector<uint8_t> Smu::metrics() {
   const MetricsShape& shape = shape_of(bus_.row().smu);
-  const uint64_t now = packets ? packets() : 0;
-  const auto activity = static_cast<uint32_t>(std::min<uint64_t>(100, (now - packets_seen_) * 20));
-  packets_seen_ = now;
-  const uint32_t wanted = kIdleWatts + activity * (kFullWatts - kIdleWatts) / 100;
+  const uint32_t activity = measure_activity(), wanted = watts_at(activity);
   const uint32_t watts = std::min(wanted, power_limit_watts);
   energy_ += watts;
   StructWriter out;
@@ -281,16 +331,28 @@ uint32_t Smu::get_limit(uint32_t* argument) {
 /// smu_v13_0_6_ppsmc.h.
 uint32_t Smu::run_mi300(uint32_t message, uint32_t* argument) {
   constexpr uint32_t kTestMi300 = 1, kVersionMi300 = 2, kReset = 3, kInterface = 4, kEnable = 5,
-                     kHigh = 0xd, kLow = 0xe, kSoftMinMi300 = 0x13, kSoftMaxMi300 = 0x14,
-                     kByIndexMi300 = 0x17;
+                     kMetricsMi300 = 9, kHigh = 0xd, kLow = 0xe, kSoftMinMi300 = 0x13,
+                     kSoftMaxMi300 = 0x14, kByIndexMi300 = 0x17, kSetLimitMi300 = 0x18,
+                     kGetLimitMi300 = 0x19, kResetCopies = 0x4d;
+  constexpr uint32_t kFirstWithResets = 0x00557900;
   switch (message) {
     case kTestMi300: ++*argument; return kOk;
-    case kVersionMi300: *argument = 0x00557a00; return kOk;
+    case kVersionMi300: *argument = version; return kOk;
     case kInterface: *argument = 0x8042024; return kOk;
     case kEnable:
       if (!has_dram_) break;
       features_ = UINT32_MAX;
+      unmeasured = 2;
       return kOk;
+    case kMetricsMi300:
+      if (!has_dram_) break;
+      return publish(socket_metrics());
+    case kSetLimitMi300: return set_limit(*argument);
+    case kGetLimitMi300: return get_limit(argument);
+    case kResetCopies:
+      if (version < kFirstWithResets) return kUnknown;
+      if (on_reset_copies && on_reset_copies(*argument)) return kOk;
+      break;
     case kHigh: dram_high_ = *argument; return kOk;
     case kLow:
       dram_low_ = *argument;
