@@ -107,9 +107,10 @@ class Sweep:
         for name in ("home", "tmp", "out"):
             os.mkdir(os.path.join(folder, name))
         if subject.warm and subject.name in self.caches:
-            for name in ("cache", "pocl"):
+            # PoCL's files, hundreds, are never written twice: links are enough.
+            for name, copy in (("cache", shutil.copy2), ("pocl", os.link)):
                 if os.path.isdir(os.path.join(self.caches[subject.name], name)):
-                    shutil.copytree(os.path.join(self.caches[subject.name], name), os.path.join(folder, name))
+                    shutil.copytree(os.path.join(self.caches[subject.name], name), os.path.join(folder, name), copy_function=copy)
         os.makedirs(folder + "/cache", mode=0o700, exist_ok=True)
         os.makedirs(folder + "/pocl", exist_ok=True)
         return folder
