@@ -107,10 +107,12 @@ class Sweep:
         for name in ("home", "tmp", "out"):
             os.mkdir(os.path.join(folder, name))
         if subject.warm and subject.name in self.caches:
-            # PoCL's files, hundreds, are never written twice: links are enough.
-            for name, copy in (("cache", shutil.copy2), ("pocl", os.link)):
-                if os.path.isdir(os.path.join(self.caches[subject.name], name)):
-                    shutil.copytree(os.path.join(self.caches[subject.name], name), os.path.join(folder, name), copy_function=copy)
+            cached = self.caches[subject.name]
+            shutil.copytree(cached + "/cache", folder + "/cache")
+            # PoCL's files, hundreds of them, are written once each: links to their folders are enough.
+            os.mkdir(folder + "/pocl")
+            for entry in os.scandir(cached + "/pocl"):
+                os.symlink(entry.path, folder + "/pocl/" + entry.name)
         os.makedirs(folder + "/cache", mode=0o700, exist_ok=True)
         os.makedirs(folder + "/pocl", exist_ok=True)
         return folder
