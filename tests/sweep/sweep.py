@@ -15,6 +15,7 @@ frame lies in somebody else's library (libpocl, its LLVM), after failures of whi
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import errno
 import fcntl
 import json
@@ -154,7 +155,8 @@ class Sweep:
                 try:
                     child.wait(kill[0])
                 except subprocess.TimeoutExpired:
-                    child.send_signal(kill[1])
+                    with contextlib.suppress(ProcessLookupError):  # it has just ended
+                        os.kill(program_of(child.pid) if front else child.pid, kill[1])
                 start = time.monotonic()
             try:
                 child.wait(self.options.limit or subject.limit)
@@ -288,6 +290,14 @@ def processes_of(pid, folder):
             except (ProcessLookupError, PermissionError):
                 pass
     return found
+
+
+def program_of(simulator):
+    """The program that a simulator runs; the simulator before there is one. SIGKILL would otherwise meet the machine alone."""
+    for pid in map(int, read(f"/proc/{simulator}/task/{simulator}/children").split()):
+        if read(f"/proc/{pid}/comm") == b"bellmetal\n":
+            return pid
+    return simulator
 
 
 def vendor_of(stack):
@@ -510,7 +520,7 @@ def family_runs(sweep, family, subject, random_, options, started):
             rows += more
         jobs = [(row[0], {"limits": row, "plant": (None, 0, 0, False)}) for row in rows]  # says where a death lies
         jobs = sample(random_, jobs, options.share)
-    tally, failures = Tally(), []
+    tally, failures, ends = Tally(), [], collections.defaultdict(list)
 
     def one(job):
         if options.seconds and time.monotonic() - started > options.seconds:
@@ -530,6 +540,8 @@ def family_runs(sweep, family, subject, random_, options, started):
             if family == "limits" and kind == "crash" and got["code"] in (-signal.SIGKILL, -signal.SIGXCPU):
                 kind = "clean"  # the limit itself kills
             tally[kind] += 1
+            if family == "signals" and kind == "clean":
+                ends[job[0]].append(got["seconds"])
             if kind == "clean" and options.show_ends and got["died"]:
                 show({**got, "kind": "end without unwinding", "what": f"{subject.name}: {job[0]}"})
             if kind not in ("ok", "clean"):
@@ -538,6 +550,9 @@ def family_runs(sweep, family, subject, random_, options, started):
                     show(failures[-1])
     if groups:
         os.rmdir(groups)
+    for name, times in ends.items():
+        times.sort()
+        print(f"{name}: {len(times)} ended it, after {times[len(times) // 2] * 1000:.0f} ms (median), {times[-1] * 1000:.0f} ms at most")
     tally.failures = failures
     return tally
 
