@@ -155,8 +155,11 @@ class Sweep:
                 try:
                     child.wait(kill[0])
                 except subprocess.TimeoutExpired:
+                    while front and (pid := program_of(child.pid)) is None and child.poll() is None:
+                        time.sleep(0.002)
                     with contextlib.suppress(ProcessLookupError):  # it has just ended
-                        os.kill(program_of(child.pid) if front else child.pid, kill[1])
+                        if child.poll() is None:
+                            os.kill(pid if front else child.pid, kill[1])
                 start = time.monotonic()
             try:
                 child.wait(self.options.limit or subject.limit)
@@ -206,7 +209,7 @@ class Sweep:
         if hang:
             got["kind"] = "hang"
         elif kill is not None and code == -kill[1]:
-            got["kind"] = "clean" if kill[1] == signal.SIGKILL or not leftovers else "leftover"
+            got["kind"], got["left"] = "clean" if kill[1] == signal.SIGKILL or not leftovers else "leftover", leftovers
         elif code in (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE):
             # Their crash after one failed call of ours would be something that we passed on.
             is_ours = got["failed"] == 1 and not vendor_of(planted)
@@ -293,11 +296,11 @@ def processes_of(pid, folder):
 
 
 def program_of(simulator):
-    """The program that a simulator runs; the simulator before there is one. SIGKILL would otherwise meet the machine alone."""
+    """The program that a simulator runs, or None: a signal before and after it would meet the simulated machine alone."""
     for pid in map(int, read(f"/proc/{simulator}/task/{simulator}/children").split()):
         if read(f"/proc/{pid}/comm") == b"bellmetal\n":
             return pid
-    return simulator
+    return None
 
 
 def vendor_of(stack):
