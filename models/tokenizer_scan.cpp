@@ -332,7 +332,7 @@ size_t scan_jais2(std::string_view text, size_t pos) {
     }
     if (newline_end > pos) return newline_end - pos;
   }
-  for (const size_t count : {512, 256, 128, 64, 32, 16, 8, 4, 2, 1}) {
+  for (const size_t count : {512u, 256u, 128u, 64u, 32u, 16u, 8u, 4u, 2u, 1u}) {
     size_t end = pos, found = 0;
     for (Char c = char_at(text, pos); found < count && c.is(kSpace); c = char_at(text, end)) {
       end += c.length;

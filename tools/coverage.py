@@ -58,7 +58,8 @@ def main():
         path = file["filename"]
         if os.path.isabs(path):
             path = os.path.relpath(path, ROOT)
-        path = os.path.normpath(path).removeprefix("../")  # -ffile-prefix-map: relative to the build folder
+        # -ffile-prefix-map: headers are relative to the build folder, sources to what stands for it.
+        path = os.path.normpath(path).removeprefix("../").removeprefix("build/")
         if path.split("/")[0] not in ROOMS:
             continue
         lines, branches = file["summary"]["lines"], file["summary"]["branches"]

@@ -52,7 +52,8 @@ AMD = [
     ("KernelReadsUnmapped", f"memory fault at {NOWHERE_AMD} {READ}", f"unmapped address: read of {NOWHERE_AMD}"),
     ("KernelWritesUnmapped", f"memory fault at {NOWHERE_AMD} {WRITE}", f"unmapped address: write of {NOWHERE_AMD}"),
     ("KernelAddsToUnmapped", f"memory fault at {NOWHERE_AMD} {WRITE}", f"unmapped address: atomic of {NOWHERE_AMD}"),
-    ("KernelWritesPastTheEnd", rf"memory fault at 0x\w+ {WRITE}: \d+ bytes past the end of", "unmapped address: write of"),
+    # The first unmapped address after a buffer: told from the allocation that is nearest, which may be the next one.
+    ("KernelWritesPastTheEnd", rf"memory fault at 0x\w+ {WRITE}: \d+ bytes (?:past the end of|before) ", "unmapped address: write of"),
     ("KernelJumpsAway", f"memory fault at 0x7ead0000 {READ}", "unmapped address: execute of 0x7ead0000"),
     # Which exception it was stands in the kernel's own log, which a simulator of devices does not show.
     ("KernelIsMisaligned", WHOLE, "misaligned address: atomic of 0x7ead00000002"),
@@ -88,7 +89,8 @@ AMD = [
     ("TooMuchScratch", ENGINE, "a kernel needs more scratch than the queue has"),
     ("TooManyThreads", ENGINE, "a work-group of a size there is not"),
     ("TooManyRegisters", WHOLE, "register out of range: "),
-    ("ShortArguments", rf"memory fault at 0x\w+ {READ}: \d+ bytes past the end of", r"read of 0x\w+(000|ff8) .*s_load"),
+    # Eight bytes of arguments: the address of what a kernel loads first.
+    ("ShortArguments", rf"memory fault at 0x\w+ {READ}: \d+ bytes past the end of", r"read of 0x\w+(ff8|00\w) .*s_load"),
     ("ArgumentsOutOfSight", f"memory fault at {NOWHERE_AMD} {READ}", "unmapped address: read of 0x7ead000000.. .*s_load"),
     # Runs on until it leaves memory or the limit is over.
     ("@TooLargeAGrid", f"{WAITED}|memory fault at 0x\\w+ {WRITE}", None),

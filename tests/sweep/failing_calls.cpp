@@ -8,6 +8,7 @@
 //   SWEEP_ON       1: every later call of the function fails too
 //
 // Nothing here allocates after start-up: `malloc` is one of the functions.
+#include <assert.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -386,6 +387,18 @@ void abort() {
     write_stack(report->died_at, sizeof report->died_at);
   }
   real();
+  __builtin_unreachable();
+}
+
+/// assert() of a library does not go through abort() above, and may have taken SIGABRT's handler
+/// away.
+void __assert_fail(const char* said, const char* file, unsigned line, const char* function) {
+  static const auto real = next(&::__assert_fail, "__assert_fail");
+  if (report != nullptr && report->died_at[0] == 0) {
+    const Quiet quiet;
+    write_stack(report->died_at, sizeof report->died_at);
+  }
+  real(said, file, line, function);
   __builtin_unreachable();
 }
 

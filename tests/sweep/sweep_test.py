@@ -3,6 +3,7 @@
 
 import argparse
 import os
+import struct
 import tempfile
 import time
 import unittest
@@ -66,6 +67,34 @@ class Processes(unittest.TestCase):
         self.run_fake("leave", 60)
         with open(self.folder + "/child.session", encoding="ascii") as f:
             self.assertEqual(int(f.read()), os.getsid(0))
+
+
+class Vendors(unittest.TestCase):
+    """A death counts as another library's where the innermost frame is its, not where it is anywhere on the stack."""
+
+    def test_the_innermost_frame_decides(self):
+        runtimes = "libfailing_calls.so +1\nlibc.so.6 abort+d3\nlibstdc++.so.6 +1\n"
+        self.assertEqual(sweep.vendor_of(runtimes + "libpocl.so.2.10.0 +69\nbellmetal +79\n"), "libpocl")
+        self.assertIsNone(sweep.vendor_of(runtimes + "bellmetal +79\nlibpocl.so.2.10.0 +69\nbellmetal +12\n"))
+        self.assertIsNone(sweep.vendor_of(runtimes))
+        self.assertIsNone(sweep.vendor_of(""))
+
+    def judged(self, died, planted, failed):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("tmp", "out", "cache"):
+                os.mkdir(folder + "/" + name)
+            with open(folder + "/report", "wb") as f:
+                f.write(struct.pack("<66Q", 1, failed, *[0] * 64) + planted.ljust(8192, b"\0") + died.ljust(8192, b"\0"))
+            runs = sweep.Sweep(argparse.Namespace(build=folder, limit=1, debug_hangs=False))
+            self.addCleanup(os.rmdir, runs.root)
+            return runs.judge(sweep.Subject("x", ["generate"], "CL"), folder, (b"", b""), -11, False, [], None, False)["kind"]
+
+    def test_their_crash_after_a_failed_call_of_ours_is_ours(self):
+        theirs, ours = b"libpocl.so.2.10.0 +69\nbellmetal +79\n", b"libc.so.6 +1\nbellmetal +79\n"
+        self.assertEqual(self.judged(theirs, theirs, 1), "vendor libpocl")
+        self.assertEqual(self.judged(theirs, ours, 1), "crash")
+        self.assertEqual(self.judged(theirs, ours, 9), "vendor libpocl")
+        self.assertEqual(self.judged(ours, theirs, 1), "crash")
 
 
 if __name__ == "__main__":

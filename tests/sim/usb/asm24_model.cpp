@@ -182,7 +182,7 @@ Status Asm24Model::control_out(const UsbRequest& request, std::span<const std::b
       return {};
     case 0xf2: {
       const uint64_t first = request.index & 0xff;
-      const uint64_t slots = std::max(1, request.index >> 8);
+      const auto slots = static_cast<uint64_t>(std::max(1, request.index >> 8));
       const uint64_t bytes = uint64_t{request.value & 0x7fffu} * kSectorBytes;
       if ((first + slots) * kSlot > kSramBytes || bytes > slots * kSlot || bytes == 0) {
         violate(fmt::format("{} bytes in {} slots from {} of the SRAM", bytes, slots, first));
