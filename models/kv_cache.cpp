@@ -1,8 +1,11 @@
 #include "models/kv_cache.h"
 
+#include <algorithm>
 #include <numeric>
 
+#include "runtime/allocator.h"
 #include "runtime/base/check.h"
+#include "runtime/base/env.h"
 #include "runtime/buffer.h"
 #include "runtime/device.h"
 
@@ -39,7 +42,9 @@ Tensor grown(const Tensor& from, int64_t capacity, int64_t used) {
 
 uint64_t free_memory(runtime::Device& device) {
   const hal::MemoryInfo memory = device.hal().memory();
-  return memory.total > memory.used ? memory.total - memory.used : 0;
+  const uint64_t free = memory.total > memory.used ? memory.total - memory.used : 0;
+  const uint64_t cap = settings().memory_cap;
+  return cap == 0 ? free : std::min(free, cap - std::min(cap, device.allocator().stats().used));
 }
 
 KvRows::KvRows(int64_t capacity, int64_t heads, int64_t length, DType type,

@@ -9,7 +9,7 @@
 
 namespace bm::models {
 
-/// Bytes of a device's memory that nobody uses.
+/// Bytes of a device's memory that nobody uses, within what this process may have of it.
 uint64_t free_memory(runtime::Device& device);
 
 /// Vectors of positions, [capacity, heads, length]. Of kI8, each block of 32 numbers is int8 codes

@@ -87,6 +87,19 @@ uint64_t Llama::cache_bytes(size_t device, DType type) const {
   return out;
 }
 
+uint64_t Llama::state_bytes(size_t device) const {
+  const RecurrentConfig& r = config_.recurrent;
+  const uint64_t of_block =
+      r.kernel == 0
+          ? 0
+          : (uint64_t{r.channels} * (r.kernel - 1) + uint64_t{r.heads} * r.length * r.length) *
+                sizeof(float);
+  uint64_t out = 0;
+  for (size_t i = first_block_; i < end_block_; ++i)
+    if (place_of_block_[i] == device && config_.blocks[i].is_recurrent) out += of_block;
+  return out;
+}
+
 KvCache Llama::make_cache(int64_t capacity, DType type) const {
   KvCache cache;
   cache.type = type;

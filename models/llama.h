@@ -21,6 +21,7 @@ struct BatchRun {
   SymInt count;     ///< how many
   SymInt position;  ///< of the first token in its sequence
   SymInt slot;      ///< of the pool, where the keys of the first token go; the others follow
+  SymInt state;     ///< of recurrent blocks: which of them is the sequence's
   /// [pages of a sequence] int32: its page table, on each of the model's devices.
   std::vector<Tensor> pages;
 };
@@ -29,6 +30,7 @@ struct BatchRun {
 struct BatchWorkspace {
   Tensor positions;               ///< [capacity] int32, one per row
   Tensor queries, pairs, joined;  ///< [capacity, …] float32: working memory shared by the blocks
+  Tensor inputs, mixed;           ///< likewise, of recurrent blocks
 };
 
 /// Tokens of several sequences that go through the network together; see llama_batch.h.
@@ -41,11 +43,12 @@ struct BatchStep {
 };
 
 /// Keys and values of many sequences in pages of one pool: a slot has both, [2 · kv heads, head
-/// length], one pool per block.
+/// length], one pool per block. With latent attention, [1, components + rotated length].
 struct PagedKvCache {
   int64_t page_length = 0;  ///< positions in a page, a power of two
   std::vector<KvRows> slots;
-  std::vector<RopeTables> rope;  ///< one per device, of the whole context
+  std::vector<Tensor> inputs, states;  ///< [sequences, …], see KvCache; invalid of other blocks
+  std::vector<RopeTables> rope;        ///< one per device, of the whole context
 };
 
 /// Immutable weights; shared by any number of sequences.
@@ -104,6 +107,8 @@ class Llama {
   void grow(KvCache& cache, int64_t capacity, int64_t used) const;
   /// Bytes of keys and values of a position in the blocks of one device.
   uint64_t cache_bytes(size_t device, DType type) const;
+  /// Bytes of the states of a sequence in the recurrent blocks of one device.
+  uint64_t state_bytes(size_t device) const;
   /// Bytes of rotary tables for a position, on each device.
   uint64_t rope_bytes() const;
   /// Of positions 0 … length − 1, for each device.
@@ -237,11 +242,37 @@ class Llama {
   /// components, and has no values of its own.
   Tensor attend_latent(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                        KvCache& cache) const;
+  Tensor attend_latent_paged(size_t block, const Tensor& x, const BatchStep& step,
+                             PagedKvCache& cache) const;
+  struct LatentParts {
+    Tensor queries;  ///< [heads, rows, components + rotated length]
+    Tensor stored;   ///< [rows, components + rotated length]
+  };
+  LatentParts latent_parts(size_t block, const Tensor& x, const SymInt& rows,
+                           const RopeRows& rope) const;
+  /// Over `past` [1, position + count, components + rotated] → [count, heads · value length].
+  Tensor mix_latent(size_t block, const Tensor& queries, const Tensor& past, const SymInt& count,
+                    const SymInt& position) const;
   /// Of one token.
   Tensor attend_recurrent(size_t block, const Tensor& x, const SymInt& position,
                           KvCache& cache) const;
-  Tensor delta_net(size_t block, const QuantisedActivations& in, const SymInt& position,
-                   KvCache& cache) const;
+  /// Of a token of every run.
+  Tensor attend_recurrent_paged(size_t block, const Tensor& x, const BatchStep& step,
+                                PagedKvCache& cache) const;
+  /// What a recurrence reads, a row each: inputs of the convolution, and of a delta network how
+  /// much is written and forgotten.
+  struct RecurrentInputs {
+    Tensor convolved, beta, alpha;
+  };
+  /// What comes before and after a recurrence, of all rows; `run` gives its results.
+  Tensor recur(size_t block, const Tensor& x, const SymInt& rows,
+               const std::function<Tensor(const RecurrentInputs&)>& run) const;
+  /// One token of one sequence, whose `past` inputs and `state` become those of the next.
+  Tensor recur_token(size_t block, const RecurrentInputs& in, const SymInt& position,
+                     const Tensor& past, const Tensor& state) const;
+  Tensor delta_net(size_t block, const Tensor& convolved, const RecurrentInputs& in,
+                   const SymInt& position, Tensor state) const;
+  bool has_grouped_heads(size_t block) const;
   Tensor attend_all(size_t block, const Tensor& x, const SymInt& count,
                     std::span<const RopeTables> rope) const;
   Tensor feed_forward(size_t block, const Tensor& x) const;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "runtime/buffer.h"
+#include "runtime/device.h"
 #include "tensor/jit.h"
 
 namespace bm::models {
@@ -17,29 +18,64 @@ constexpr uint32_t kPage = LlamaBatch::kPageLength;
 /// A run of a step with the variables that say where it lies.
 struct Lane {
   Lane(uint32_t context, int64_t rows, int64_t slots, int64_t most, uint32_t page_count,
-       const Llama& model)
+       uint32_t states, const Llama& model)
       : row("row", 0, rows - most),
         count("count", 1, most),
         position("position", 0, int64_t{context} - most),
         slot("slot", 0, slots - most),
+        state("state", 0, states),
         table(page_count) {
     for (size_t i = 0; i < model.device_count(); ++i)
       pages.push_back(Tensor::from(table, {int64_t{page_count}}, model.device(i)));
   }
 
-  Var row, count, position, slot;
+  Var row, count, position, slot, state;
   std::vector<Tensor> pages;   ///< on each device
   std::vector<int32_t> table;  ///< what they hold
 
   BatchRun run(bool is_single) const {
-    return {row, is_single ? SymInt(1) : SymInt(count), position, slot, pages};
+    return {row, is_single ? SymInt(1) : SymInt(count), position, slot, state, pages};
   }
 };
 
 /// Of all blocks together.
-uint64_t bytes_of_page(const LlamaConfig& c, DType type) {
-  return KvRows::bytes_per_position(2 * int64_t{c.head_count_kv}, c.head_length, type) * kPage *
-         c.block_count;
+uint64_t bytes_of_page(const Llama& model, DType type) {
+  uint64_t of_position = 0;
+  for (size_t i = 0; i < model.device_count(); ++i) of_position += model.cache_bytes(i, type);
+  return of_position * kPage;
+}
+
+/// Vectors of a position in one block, and their length.
+std::pair<int64_t, int64_t> slot_shape(const LlamaConfig& c) {
+  if (c.latent.rank > 0) return {1, int64_t{c.latent.rank} + c.rope_length};
+  return {2 * int64_t{c.head_count_kv}, c.head_length};
+}
+
+std::string mib(uint64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 1048576.0);
+}
+
+/// Whether a cache of `pages` fits, before any of it is allocated.
+Status check_memory(const Llama& model, const LlamaBatch::Options& o, uint64_t pages) {
+  for (size_t i = 0; i < model.device_count(); ++i) {
+    const uint64_t page = model.cache_bytes(i, o.cache_type) * kPage,
+                   states = model.state_bytes(i) * (o.sequences + 1),
+                   rope = model.rope_bytes() * model.context(),
+                   needed = page * (pages + 1) + states + rope;
+    runtime::Device& device = *BM_TRY(runtime::open_device(model.device(i)));
+    const uint64_t free = free_memory(device), fixed = states + rope + page;
+    if (needed <= free) continue;
+    const uint64_t fit = free <= fixed || page == 0 ? 0 : (free - fixed) / page;
+    return fail(
+        Code::kOutOfMemory,
+        "the cache of {} sequences of {} positions needs {} on {} ({} for keys and values, "
+        "{} for states, {} for rotary tables), which has {} free: {} positions fit, one "
+        "sequence may need {}; fewer positions (--ctx), sequences (--sequences), or a bound "
+        "(--cache-memory) take less",
+        o.sequences, model.context(), mib(needed), device.name(), mib(page * (pages + 1)),
+        mib(states), mib(rope), mib(free), fit * kPage, model.context());
+  }
+  return {};
 }
 
 template <class T>
@@ -88,34 +124,61 @@ struct LlamaBatch::Impl {
                     int64_t fixed) { return forward(t, count, has_piece != 0, fixed); },
              JitOptions{.capacity = 64}) {
     const LlamaConfig& c = model->config();
-    const int64_t slots = int64_t{num_pages} * kPage, kv = c.head_count_kv, width = c.head_length;
+    const auto [vectors, width] = slot_shape(c);
+    const RecurrentConfig& r = c.recurrent;
+    const int64_t slots = int64_t{num_pages} * kPage, kv = c.head_count_kv;
     cache.page_length = kPage;
     cache.rope = model->make_rope_tables(model->context());
-    for (uint32_t i = 0; i < c.block_count; ++i)
-      cache.slots.emplace_back(slots, 2 * kv, width, o.cache_type,
-                               model->device(model->device_of(i)));
+    for (auto* list : {&cache.inputs, &cache.states}) list->resize(c.block_count);
+    for (uint32_t i = 0; i < c.block_count; ++i) {
+      const std::string& device = model->device(model->device_of(i));
+      cache.slots.push_back(c.blocks[i].is_recurrent
+                                ? KvRows()
+                                : KvRows(slots, vectors, width, o.cache_type, device));
+      if (!c.blocks[i].is_recurrent) continue;
+      // The last is nobody's: lanes without a sequence have it.
+      const int64_t count = int64_t{o.sequences} + 1;
+      cache.inputs[i] = zeros({count, r.channels, r.kernel - 1}, device);
+      if (r.heads > 0) cache.states[i] = zeros({count, r.heads, r.length, r.length}, device);
+    }
     const uint32_t table = (model->context() + kPage - 1) / kPage;
     // Padded to whole pieces, so that every piece lies within bounds that are known now.
     for (uint32_t i = 0; i < std::bit_ceil(o.sequences); ++i) {
-      lanes.push_back(std::make_unique<Lane>(model->context(), capacity, slots, 1, table, *model));
+      lanes.push_back(
+          std::make_unique<Lane>(model->context(), capacity, slots, 1, table, o.sequences, *model));
       lanes.back()->row.set(i);
     }
-    piece = std::make_unique<Lane>(table * kPage, capacity, slots, kPage, table, *model);
+    piece =
+        std::make_unique<Lane>(table * kPage, capacity, slots, kPage, table, o.sequences, *model);
     const auto integers = [&](size_t n, const std::string& device) {
       return Tensor::from(std::vector<int32_t>(n), {static_cast<int64_t>(n)}, device);
     };
     tokens = integers(host_tokens.size(), model->device());
     outputs = integers(host_outputs.size(), model->device(model->device_count() - 1));
     for (size_t i = 0; i < model->device_count(); ++i) {
-      const auto floats = [&](const Shape& shape) {
-        return Tensor::zeros(shape, DType::kF32, model->device(i)).contiguous().realize();
-      };
-      workspaces.push_back({.positions = integers(host_positions.size(), model->device(i)),
-                            .queries = floats({capacity, c.head_count, width}),
-                            .pairs = floats({capacity, 2, kv, width}),
-                            .joined = floats({capacity, c.head_count * width})});
+      const auto floats = [&](const Shape& shape) { return zeros(shape, model->device(i)); };
+      const bool is_latent = c.latent.rank > 0;
+      BatchWorkspace space{
+          .positions = integers(host_positions.size(), model->device(i)),
+          .queries = floats({capacity, c.head_count, width}),
+          .pairs = floats(is_latent ? Shape{capacity, 1, width} : Shape{capacity, 2, kv, width}),
+          .joined = floats(
+              {capacity, c.head_count * (is_latent ? int64_t{c.latent.value_length} : width)}),
+          .inputs = {},
+          .mixed = {}};
+      if (has_states()) {
+        space.inputs = floats({capacity, int64_t{r.channels} + 2 * int64_t{r.heads}});
+        space.mixed = floats({capacity, r.heads > 0 ? int64_t{r.heads} * r.length : r.channels});
+      }
+      workspaces.push_back(std::move(space));
     }
   }
+
+  static Tensor zeros(const Shape& shape, const std::string& device) {
+    return Tensor::zeros(shape, DType::kF32, device).contiguous().realize();
+  }
+
+  bool has_states() const { return model->config().recurrent.kernel > 0; }
 
   Status check(std::span<const BatchItem> items) const;
 
@@ -140,6 +203,7 @@ struct LlamaBatch::Impl {
   void place(Lane& lane, const BatchItem& item) {
     lane.position.set(item.position);
     lane.slot.set(int64_t{item.pages[item.position / kPage]} * kPage + item.position % kPage);
+    lane.state.set(item.state);
     const size_t used = (item.position + item.tokens.size() + kPage - 1) / kPage;
     bool is_changed = false;
     for (size_t i = 0; i < used; ++i) {
@@ -154,6 +218,7 @@ struct LlamaBatch::Impl {
   void park(size_t i) {
     lanes[i]->position.set(0);
     lanes[i]->slot.set(static_cast<int64_t>(i));
+    lanes[i]->state.set(options.sequences);
     host_tokens[i] = host_positions[i] = 0;
     if (std::exchange(lanes[i]->table[0], 0) != 0) write_table(*lanes[i]);
   }
@@ -221,7 +286,7 @@ struct LlamaBatch::Impl {
     const size_t lane = prepared / 2, count = size_t{1} << lane;
     if (prepared++ % 2 == 0) {
       if (!fixed_rows[lane]) try_rows(count);
-    } else {
+    } else if (!has_states()) {
       park_all(count);
       const int32_t token = 0;
       const uint32_t page = 0;
@@ -245,12 +310,24 @@ struct LlamaBatch::Impl {
     return total;
   }
 
+  /// A token of a sequence that decodes, into the row of its lane.
+  void place_single(size_t i, const BatchItem& item) {
+    place(*lanes[i], item);
+    host_tokens[i] = item.tokens[0];
+    host_positions[i] = static_cast<int32_t>(item.position);
+  }
+
   void embed(const BatchItem& item) {
-    const size_t total = place_piece(item, 0);
+    size_t total = 1;
+    if (has_states())
+      place_single(0, item);
+    else
+      total = place_piece(item, 0);
     rows.set(static_cast<int64_t>(total));
     write<int32_t>(tokens, std::span(host_tokens).first(total));
     write_positions(total);
-    const Tensor out = step.capture(tokens, 0, 1, kHidden);
+    const Tensor out =
+        has_states() ? step.capture(tokens, 1, 0, kHidden) : step.capture(tokens, 0, 1, kHidden);
     hidden.resize(total * model->config().embedding_length);
     runtime::Buffer from = out.buffer();
     from.size = hidden.size() * sizeof(float);
@@ -262,13 +339,10 @@ struct LlamaBatch::Impl {
     const size_t count = single == 0 ? 0 : std::bit_ceil(single);
     const int64_t fixed = has_piece ? 0 : rows_of(count);
     for (size_t i = 0; i < count; ++i) {
-      if (i >= single) {
+      if (i < single)
+        place_single(i, items[i]);
+      else
         park(i);
-        continue;
-      }
-      place(*lanes[i], items[i]);
-      host_tokens[i] = items[i].tokens[0];
-      host_positions[i] = static_cast<int32_t>(items[i].position);
     }
     size_t total = count;
     if (has_piece) total = place_piece(items.back(), count);
@@ -290,18 +364,16 @@ Result<std::unique_ptr<LlamaBatch>> LlamaBatch::create(std::shared_ptr<const Lla
   if (!c.is_causal)
     return fail(Code::kUnsupported, "{}: this model makes embeddings and writes no text",
                 c.architecture);
-  if (c.latent.rank > 0 || c.recurrent.kernel > 0)
-    return fail(Code::kUnsupported,
-                "{}: {} are not computed in batches yet; generate and chat do it", c.architecture,
-                c.latent.rank > 0 ? "latent attention" : "recurrent blocks");
   const uint64_t context_pages = (uint64_t{model->context()} + kPage - 1) / kPage;
-  const uint64_t page_bytes = bytes_of_page(c, options.cache_type);
+  const uint64_t page_bytes = bytes_of_page(*model, options.cache_type);
   uint64_t pages = context_pages * options.sequences;
-  if (options.cache_bytes != 0) pages = std::min(pages, options.cache_bytes / page_bytes);
+  if (options.cache_bytes != 0 && page_bytes != 0)
+    pages = std::min(pages, options.cache_bytes / page_bytes);
   if (pages < context_pages)
     return fail(Code::kInvalidArgument,
                 "{} bytes for keys and values hold {} positions; one context of {} needs {} bytes",
                 options.cache_bytes, pages * kPage, model->context(), context_pages * page_bytes);
+  BM_TRY(check_memory(*model, options, pages));
   try {
     auto impl = std::make_unique<Impl>(model, options, static_cast<uint32_t>(pages + 1));
     return std::unique_ptr<LlamaBatch>(new LlamaBatch(std::move(impl)));
@@ -315,8 +387,9 @@ Result<std::unique_ptr<LlamaBatch>> LlamaBatch::create(std::shared_ptr<const Lla
 const Llama& LlamaBatch::model() const { return *impl_->model; }
 uint32_t LlamaBatch::page_count() const { return impl_->num_pages - 1; }
 uint64_t LlamaBatch::page_bytes() const {
-  return bytes_of_page(impl_->model->config(), impl_->options.cache_type);
+  return bytes_of_page(*impl_->model, impl_->options.cache_type);
 }
+bool LlamaBatch::has_states() const { return impl_->has_states(); }
 
 std::span<const float> LlamaBatch::logits(size_t item) const {
   const size_t vocabulary = impl_->model->config().vocab_size;
@@ -334,6 +407,10 @@ Status LlamaBatch::Impl::check(std::span<const BatchItem> items) const {
     const BatchItem& item = items[i];
     const size_t n = item.tokens.size();
     const bool starts_page = item.position % kPage == 0;
+    if (has_states() && (item.is_prompt || item.state >= options.sequences))
+      return fail(Code::kInvalidArgument,
+                  "tokens of a model with states come one at a time, with a place below {}",
+                  options.sequences);
     if (n == 0 || n > kPage || (i >= single && !starts_page) || (i < single && n != 1) ||
         item.position % kPage + n > kPage || item.position + n > model->context())
       return fail(Code::kInvalidArgument, "{} tokens at position {} do not fit into a step", n,
@@ -386,7 +463,8 @@ Status LlamaBatch::prepare() {
 }
 
 Status LlamaBatch::embed(const BatchItem& piece) {
-  if (!piece.is_prompt) return fail(Code::kInvalidArgument, "only prompts are embedded");
+  if (!piece.is_prompt && !has_states())
+    return fail(Code::kInvalidArgument, "only prompts are embedded");
   BM_TRY(impl_->check({&piece, 1}));
   return guarded("computing an embedding", [&] { impl_->embed(piece); });
 }

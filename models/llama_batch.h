@@ -1,7 +1,7 @@
 #pragma once
-// Tokens of several sequences through the network at once, with keys and values in pages of one
-// pool. A step is the replay of a captured program; there is one for every power of two of decoding
-// sequences, with and without a piece of a prompt.
+// Tokens of several sequences through the network at once, keys and values in pages of one pool,
+// states of recurrent blocks in places. A step is the replay of a captured program; there is one
+// for every power of two of decoding sequences, with and without a piece of a prompt.
 
 #include <memory>
 #include <span>
@@ -18,6 +18,9 @@ struct BatchItem {
   /// a page belongs to one sequence, or is shared once it is full.
   std::span<const uint32_t> pages;
   bool is_prompt = false;  ///< computed as part of a prompt, though it were one token
+  /// Of a model with states: the sequence's place for them, below Options::sequences, from position
+  /// 0 on, which begins them anew. Whoever calls deals them out.
+  uint32_t state = 0;
 };
 
 /// Thread: belongs to one thread at a time; batches of one model are independent.
@@ -32,7 +35,7 @@ class LlamaBatch {
     DType cache_type = DType::kF16;
   };
   /// Errors: kInvalidArgument (sequences out of range, or a bound too small for one context),
-  /// kOutOfMemory, errors of the device.
+  /// kOutOfMemory saying what would fit, errors of the device.
   static Result<std::unique_ptr<LlamaBatch>> create(std::shared_ptr<const Llama> model,
                                                     const Options& options);
   ~LlamaBatch();
@@ -40,8 +43,11 @@ class LlamaBatch {
   const Llama& model() const;
   uint32_t page_count() const;  ///< pages are numbered from 1
   uint64_t page_bytes() const;  ///< of all blocks together
+  /// The model has recurrent blocks: its states go from token to token, and never back.
+  bool has_states() const;
   /// One step: items of one token, and perhaps a last one of a prompt, whose tokens begin a page
-  /// and lie in it. The same item gives the same bits in whatever company.
+  /// and lie in it. With states prompts are items of one token, and no item has is_prompt. The same
+  /// item gives the same bits in whatever company.
   ///
   /// Errors: kInvalidArgument; errors of the device, after which no page holds what it should.
   Status run(std::span<const BatchItem> items);
@@ -52,7 +58,8 @@ class LlamaBatch {
   bool is_prepared() const;
   /// Logits after the last token of an item of the last step.
   std::span<const float> logits(size_t item) const;
-  /// A step of a piece of a prompt alone, of which hidden() is asked instead of logits.
+  /// A step of a piece of a prompt alone, with states of one token, of which hidden() is asked
+  /// instead of logits.
   Status embed(const BatchItem& piece);
   /// Hidden states of the last embed(), as the logits' matrix would read them: [tokens of the
   /// piece, embedding length].

@@ -5,8 +5,56 @@
 
 namespace bm::models {
 
+namespace {
+
+/// The rows of a run.
+Tensor of_run(const BatchRun& run, const Tensor& t, const SymInt& first) {
+  std::vector<std::pair<SymInt, SymInt>> ranges{{first, first + run.count}};
+  for (int64_t axis = 1; axis < t.rank(); ++axis) ranges.emplace_back(0, t.size(axis));
+  return t.shrink(ranges);
+}
+
+/// What the slots hold of a sequence, up to the run's last token.
+Tensor past_of(const BatchRun& run, const PagedKvCache& cache, size_t block, size_t device) {
+  const KvRows& slots = cache.slots[block];
+  const int64_t shift = std::countr_zero(static_cast<uint64_t>(cache.page_length));
+  const Tensor at = Tensor::arange(run.position + run.count, DType::kI64, slots.device().name());
+  const Tensor page = run.pages[device].take(at >> shift).cast(DType::kI64);
+  return slots.take((page << shift) + (at & (cache.page_length - 1)));
+}
+
+}  // namespace
+
+Tensor Llama::attend_latent_paged(size_t block, const Tensor& x, const BatchStep& step,
+                                  PagedKvCache& cache) const {
+  const size_t at_device = device_of(block);
+  const BatchWorkspace& space = step.workspaces[at_device];
+  const int64_t heads = config_.head_count, width = space.pairs.size(2).constant(),
+                values = space.joined.size(1).constant();
+  const Tensor positions = space.positions.shrink({{0, step.rows}});
+  const LatentParts parts =
+      latent_parts(block, x, step.rows, {cache.rope, [&](const Tensor& table, int64_t length) {
+                                           return table.take(positions).slice(2, {0, length});
+                                         }});
+  // As in attend_paged().
+  Tensor queries = space.queries.shrink({{0, step.rows}, {0, heads}, {0, width}});
+  queries.assign(parts.queries.permute({1, 0, 2}));
+  Tensor stored = space.pairs.shrink({{0, step.rows}, {0, 1}, {0, width}});
+  stored.assign(parts.stored.unsqueeze(1));
+  for (const BatchRun& run : step.runs)
+    cache.slots[block].store(run.slot, run.count, of_run(run, space.pairs, run.row));
+  for (const BatchRun& run : step.runs)
+    of_run(run, space.joined, run.row)
+        .assign(mix_latent(block, of_run(run, space.queries, run.row).permute({1, 0, 2}),
+                           past_of(run, cache, block, at_device).permute({1, 0, 2}), run.count,
+                           run.position));
+  return project_output(block, space.joined.shrink({{0, step.rows}, {0, values}}));
+}
+
 Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
                            PagedKvCache& cache) const {
+  if (config_.latent.rank > 0) return attend_latent_paged(block, x, step, cache);
+  if (config_.blocks[block].is_recurrent) return attend_recurrent_paged(block, x, step, cache);
   const int64_t kv_heads = config_.head_count_kv, width = config_.head_length,
                 heads = config_.head_count;
   const size_t at_device = device_of(block);
@@ -28,11 +76,6 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
   store(h.key, 0);
   store(h.value, 1);
   KvRows& slots = cache.slots[block];
-  const auto of_run = [](const BatchRun& run, const Tensor& t, const SymInt& first) {
-    std::vector<std::pair<SymInt, SymInt>> ranges{{first, first + run.count}};
-    for (int64_t axis = 1; axis < t.rank(); ++axis) ranges.emplace_back(0, t.size(axis));
-    return t.shrink(ranges);
-  };
   for (const BatchRun& run : step.runs)
     slots.store(run.slot, run.count,
                 of_run(run, space.pairs, run.row).reshape({run.count, 2 * kv_heads, width}));
@@ -41,12 +84,8 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
   const Tensor joined =
       has_axes ? space.joined.reshape({space.joined.size(0), kv_heads, heads / kv_heads, width})
                : space.joined;
-  const int64_t shift = std::countr_zero(static_cast<uint64_t>(cache.page_length));
   for (const BatchRun& run : step.runs) {
-    const SymInt end = run.position + run.count;
-    const Tensor at = Tensor::arange(end, DType::kI64, device(at_device));
-    const Tensor page = run.pages[at_device].take(at >> shift).cast(DType::kI64);
-    const Tensor past = slots.take((page << shift) + (at & (cache.page_length - 1)));
+    const Tensor past = past_of(run, cache, block, at_device);
     const auto part = [&](int64_t which) {
       return past.slice(1, {which * kv_heads, (which + 1) * kv_heads}).permute({1, 0, 2});
     };
@@ -57,7 +96,8 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
         .assign(placed(mix(block, of_run(run, space.queries, run.row), part(0), part(1), run.count,
                            run.position)));
   }
-  return project_output(block, space.joined.shrink({{0, step.rows}, {0, heads * width}}));
+  const Tensor mixed = space.joined.shrink({{0, step.rows}, {0, heads * width}});
+  return project_output(block, h.gate.is_valid() ? mixed * h.gate : mixed);
 }
 
 Tensor Llama::run_blocks(const BatchStep& step, PagedKvCache& cache) const {

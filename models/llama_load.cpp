@@ -83,12 +83,8 @@ class LlamaLoader {
       for (uint32_t b = 0; b < c.block_count; ++b) {
         if (model.place_of_block_[b] != i) continue;
         ++blocks;
-        if (!c.blocks[b].is_recurrent) continue;
-        const RecurrentConfig& r = c.recurrent;
-        need.states +=
-            (uint64_t{r.channels} * (r.kernel - 1) + uint64_t{r.heads} * r.length * r.length) *
-            sizeof(float);
       }
+      need.states = model.state_bytes(i);
       // What one block has of a piece of a prompt at once, and the logits.
       const uint64_t hidden =
           std::max<uint64_t>(c.feed_forward_length,

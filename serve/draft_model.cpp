@@ -27,6 +27,9 @@ class DraftModel final : public Drafter {
                   model->context(), o.context);
     batch_ = BM_TRY(LlamaBatch::create(
         std::move(model), {.sequences = o.sequences, .cache_bytes = 0, .cache_type = DType::kF16}));
+    if (batch_->has_states())
+      return fail(Code::kUnsupported,
+                  "{}: recurrent models do not guess: what they have read stays read", o.path);
     has_failed_ = false;
     sequences_.clear();
     free_.clear();

@@ -93,9 +93,9 @@ Status HostedModel::load() {
   if (!engine->writes_text() && !has_pooling) pooling_ = Pooling::kMean;
   context_ = engine->context();
   std::shared_ptr<Drafter> drafter;
-  if (options_.draft_tokens > 0 && options_.draft_model.empty())
-    drafter = std::make_shared<LookupDrafter>();
-  if (options_.draft_tokens > 0 && !options_.draft_model.empty())
+  const bool is_guessed_for = options_.draft_tokens > 0 && !engine->has_states();
+  if (is_guessed_for && options_.draft_model.empty()) drafter = std::make_shared<LookupDrafter>();
+  if (is_guessed_for && !options_.draft_model.empty())
     drafter = BM_TRY(make_draft_model({.path = options_.draft_model,
                                        .device = runtime::device_list(options_.engine.device)[0],
                                        .sequences = options_.engine.batch.sequences,

@@ -38,6 +38,7 @@ class LlamaEngine final : public Engine {
     batch_ = BM_TRY(LlamaBatch::create(std::move(model), options_.batch));
     page_count_ = batch_->page_count();
     context_ = batch_->model().context();
+    has_states_ = batch_->has_states();
     if (Status done = warm_up(); !done) {
       unload();
       return done;
@@ -51,6 +52,7 @@ class LlamaEngine final : public Engine {
   }
   uint32_t page_count() const override { return writes_text_ ? page_count_ : most_sequences(); }
   bool writes_text() const override { return writes_text_; }
+  bool has_states() const override { return has_states_; }
   uint32_t most_sequences() const override { return options_.batch.sequences; }
   uint32_t context() const override { return context_; }
 
@@ -94,7 +96,7 @@ class LlamaEngine final : public Engine {
     const uint32_t page = 1;
     const BatchItem prompt{{&token, 1}, 0, {&page, 1}, true};
     const BatchItem single{{&token, 1}, 0, {&page, 1}, false};
-    BM_TRY(batch_->run({&prompt, 1}));
+    if (!has_states_) BM_TRY(batch_->run({&prompt, 1}));
     return batch_->run({&single, 1});
   }
 
@@ -102,7 +104,7 @@ class LlamaEngine final : public Engine {
   LlamaEngineOptions options_;
   size_t vocabulary_;
   uint32_t page_count_ = 0, context_ = 0;
-  bool writes_text_ = true;
+  bool writes_text_ = true, has_states_ = false;
   std::unique_ptr<LlamaBatch> batch_;
   std::unique_ptr<LlamaEncoder> encoder_;  ///< instead, for models that make embeddings alone
 };

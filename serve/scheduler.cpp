@@ -29,6 +29,7 @@ struct Sequence {
   std::string unbound;    ///< the end of what was written before the grammar holds
   uint32_t reserved = 0;  ///< pages
   std::vector<uint32_t> pages;
+  uint32_t state = 0;     ///< its place in an engine with states
   uint32_t position = 0;  ///< tokens computed
   uint32_t generated = 0, cached = 0;
   int32_t next = 0;             ///< chosen and not computed yet
@@ -89,6 +90,7 @@ struct Scheduler::Impl {
   Options options;
   Metrics& metrics;
   PagePool pool;
+  std::vector<uint32_t> free_states;
 
   mutable std::mutex mutex;
   std::condition_variable work, idle;
@@ -110,6 +112,11 @@ struct Scheduler::Impl {
         metrics(*m),
         pool(engine->page_count(), engine->page_length()) {
     metrics.pages = engine->page_count();
+    for (uint32_t i = engine->most_sequences(); i-- > 0;) free_states.push_back(i);
+    if (!engine->has_states()) return;
+    // Nothing begins behind the beginning, and a guess that was wrong cannot be taken back.
+    options.has_prefix_cache = false;
+    options.drafter = nullptr;
   }
 
   // --- the thread ------------------------------------------------------------------------------
@@ -285,6 +292,8 @@ struct Scheduler::Impl {
         metrics.prefix_hits += s->cached;
       }
       if (options.drafter) s->tokens = s->job.prompt;
+      s->state = free_states.back();
+      free_states.pop_back();
       running.push_back(std::move(s));
     }
   }
@@ -304,7 +313,7 @@ struct Scheduler::Impl {
     Sequence* prompt = nullptr;
     std::vector<Sequence*> decoding;
     for (const SequencePtr& s : running) {
-      if (s->is_prompt()) {
+      if (s->is_prompt() && (s->job.pooling || !engine->has_states())) {
         if (!prompt || s->job.priority < prompt->job.priority) prompt = s.get();
         continue;
       }
@@ -312,15 +321,20 @@ struct Scheduler::Impl {
     }
     size_t free = engine->most_sequences() - decoding.size();
     for (Sequence* s : decoding) {
+      if (s->is_prompt()) {
+        items.push_back(piece_of(*s));
+        owners.push_back(s);
+        continue;
+      }
       guess(*s, free);
       free -= s->draft.size();
       const auto count = static_cast<uint32_t>(s->draft.size());
       make_room(*s, s->position + 1 + count);
-      items.push_back({{&s->next, 1}, s->position, s->pages, false});
+      items.push_back({{&s->next, 1}, s->position, s->pages, false, s->state});
       owners.push_back(s);
       // As if each were a sequence of its own: the same kernels as without guesses.
       for (uint32_t k = 0; k < count; ++k) {
-        items.push_back({{&s->draft[k], 1}, s->position + 1 + k, s->pages, false});
+        items.push_back({{&s->draft[k], 1}, s->position + 1 + k, s->pages, false, s->state});
         owners.push_back(s);
       }
     }
@@ -358,11 +372,14 @@ struct Scheduler::Impl {
   }
 
   /// The next piece of a prompt, always to the end of the page: pieces depend on the prompt alone.
+  /// With states a token.
   BatchItem piece_of(Sequence& s) {
     const uint32_t page = engine->page_length(), at = s.position;
-    const size_t count = std::min<size_t>(s.job.prompt.size() - at, page - at % page);
+    const bool is_token = engine->has_states();
+    const size_t count =
+        is_token ? 1 : std::min<size_t>(s.job.prompt.size() - at, page - at % page);
     make_room(s, at + static_cast<uint32_t>(count));
-    return {std::span(s.job.prompt).subspan(at, count), at, s.pages, true};
+    return {std::span(s.job.prompt).subspan(at, count), at, s.pages, !is_token, s.state};
   }
 
   /// A piece of a prompt whose embedding is asked for; true when it was the last one.
@@ -460,6 +477,7 @@ struct Scheduler::Impl {
     for (size_t i = s.pages.size(); i-- > 0;) pool.release(s.pages[i]);
     s.pages.clear();
     pool.cancel_reservation(std::exchange(s.reserved, 0));
+    free_states.push_back(s.state);
   }
 
   void finish(Sequence& s, Finish how, const Error* error) {

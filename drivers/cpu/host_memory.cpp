@@ -3,8 +3,13 @@
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <string_view>
 
 #include "runtime/base/bits.h"
 
@@ -14,6 +19,26 @@ namespace {
 constexpr uint64_t kPage = 4096;
 
 hal::GpuVa va_of(const void* host) { return hal::GpuVa{reinterpret_cast<uint64_t>(host)}; }
+
+/// 0: the system does not say. Source: sysinfo(2).
+uint64_t physical_memory() {
+  struct sysinfo info{};
+  if (sysinfo(&info) != 0) return 0;
+  return info.totalram * (info.mem_unit == 0 ? 1 : info.mem_unit);
+}
+
+/// With what the kernel only keeps of files, such as a model's that was just read. Source:
+/// proc_meminfo(5), MemAvailable.
+uint64_t available_memory() {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/meminfo", "re"),
+                                                             &std::fclose);
+  constexpr std::string_view kName = "MemAvailable:";
+  std::array<char, 128> line{};
+  while (file && std::fgets(line.data(), line.size(), file.get()))
+    if (std::string_view(line.data()).starts_with(kName))
+      return std::strtoull(line.data() + kName.size(), nullptr, 10) << 10;
+  return physical_memory();  // who cannot know refuses nothing
+}
 
 /// Wraps memory it does not own.
 class ExternalBuffer final : public hal::Buffer {
@@ -72,7 +97,7 @@ Result<std::unique_ptr<hal::Buffer>> allocate_host(const hal::BufferDesc& desc) 
     return std::make_unique<ExternalBuffer>(desc);
   }
   // Overcommit would grant more than the machine has and kill the process on first use.
-  if (desc.size > host_memory_info().total) return out_of_memory(desc.size);
+  if (desc.size > physical_memory()) return out_of_memory(desc.size);
   if (desc.size >= kHugePage) {
     const uint64_t mapped = align_up(desc.size, kPage);
     std::byte* host = map_aligned(mapped);  // fresh mappings are zero
@@ -93,11 +118,8 @@ Result<hal::GpuVa> map_host(const hal::Buffer& peer) {
 }
 
 hal::MemoryInfo host_memory_info() {
-  struct sysinfo info{};
-  if (sysinfo(&info) != 0) return {};
-  const uint64_t unit = info.mem_unit == 0 ? 1 : info.mem_unit;
-  return {.total = info.totalram * unit,
-          .used = (info.totalram - info.freeram - info.bufferram) * unit};
+  const uint64_t total = physical_memory();
+  return {.total = total, .used = total - std::min(total, available_memory())};
 }
 
 }  // namespace bm::cpu

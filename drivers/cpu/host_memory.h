@@ -22,7 +22,7 @@ Result<std::unique_ptr<hal::Buffer>> allocate_host(const hal::BufferDesc& desc);
 /// A peer's buffer is reachable if it has a host pointer. Errors: kUnsupported.
 Result<hal::GpuVa> map_host(const hal::Buffer& peer);
 
-/// Physical memory of the machine. Source: sysinfo(2).
+/// Physical memory of the machine; what the kernel could give away at once counts as unused.
 hal::MemoryInfo host_memory_info();
 
 }  // namespace bm::cpu

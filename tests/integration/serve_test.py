@@ -358,6 +358,27 @@ class Serve(unittest.TestCase):
         self.assertEqual(self.server.ask("GET", "/v1/completions")[0], 405)
         self.assertEqual(self.server.ask("POST", "/tokenize", "{}", Content_Type="text/plain")[0], 415)
 
+    def test_templates_that_write_nothing_are_said(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def template(name, text):
+                path = os.path.join(folder, name)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+                return path
+            hello = {"messages": [{"role": "user", "content": "hello"}]}
+            cases = [([], "no chat template"), (["--chat-template", template("silent", "{% if false %}x{% endif %}")], "writes nothing")]
+            for options, cause in cases:
+                server = Server(*options)
+                status, _, data = server.ask("POST", "/v1/chat/completions", hello)
+                error = json.loads(data)["error"]
+                self.assertEqual((status, error["param"]), (400, "messages"))
+                self.assertIn(cause, error["message"])
+                self.assertEqual(len(server.complete("a", max_tokens=2)["choices"]), 1)  # the rest goes on
+                self.assertEqual(server.stop(), 0)
+            server = Server("--chat-template", template("empty", ""), wait=None)
+            self.assertEqual(server.wait(), 4)
+            self.assertIn("empty", "".join(server.lines))
+
     def test_bodies_without_a_length_are_bounded_too(self):
         with socket.create_connection(("127.0.0.1", self.server.port)) as s:
             s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"

@@ -3,7 +3,7 @@
 
 usage: batch_architectures.py LLAMA_BATCH_TEST
 
-Random models of random_transformer.py: experts, sinks, windows, chunks, temperatures.
+Random models of random_transformer.py: experts, sinks, windows, chunks, temperatures, latent attention, states.
 """
 import os
 import subprocess
@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ARCHITECTURES = ["qwen3moe", "gpt-oss", "llama4", "gemma3"]
+ARCHITECTURES = ["qwen3moe", "gpt-oss", "llama4", "gemma3", "deepseek2", "minicpm3", "qwen3next", "qwen35", "lfm2"]
 
 try:
     import numpy  # noqa: F401

@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "serve/drafter.h"
 #include "serve/scheduler.h"
 #include "tests/patience.h"
 
@@ -241,6 +242,75 @@ std::vector<int32_t> random_prompt(std::mt19937& random, size_t length) {
   std::vector<int32_t> out;
   while (out.size() < length) out.push_back(static_cast<int32_t>(random() % (kVocabulary - 1)) + 1);
   return out;
+}
+
+/// Keeps tokens by the places of sequences, where a recurrent model would have its states.
+class StateEngine final : public FakeEngine {
+ public:
+  StateEngine(Controls& controls, uint32_t sequences)
+      : FakeEngine(controls, 64, sequences), controls_(controls), past_(sequences) {}
+  bool has_states() const override { return true; }
+
+  Status run(std::span<const BatchItem> items) override {
+    std::set<uint32_t> places;
+    rows_.assign(items.size(), std::vector<float>(kVocabulary, 0));
+    for (size_t i = 0; i < items.size(); ++i) {
+      const BatchItem& item = items[i];
+      EXPECT_FALSE(item.is_prompt);
+      EXPECT_EQ(item.tokens.size(), 1u);
+      EXPECT_TRUE(places.insert(item.state).second) << "two sequences in one place";
+      std::vector<int32_t>& past = past_.at(item.state);
+      if (item.position == 0) past.clear();
+      EXPECT_EQ(item.position, past.size());
+      past.push_back(item.tokens[0]);
+      rows_[i][static_cast<size_t>(successor(past))] = 30;
+    }
+    const std::lock_guard lock(controls_.mutex);
+    controls_.most_items = std::max(controls_.most_items, items.size());
+    if (auto failure = std::exchange(controls_.next_failure, {}))
+      return tl::unexpected<Error>(*failure);
+    return {};
+  }
+  std::span<const float> logits(size_t item) const override { return rows_[item]; }
+
+ private:
+  Controls& controls_;
+  std::vector<std::vector<int32_t>> past_;
+  std::vector<std::vector<float>> rows_;
+};
+
+TEST(Scheduler, StatesGoFromTokenToTokenWithoutPrefixesAndGuesses) {
+  Rig rig;
+  rig.scheduler = std::make_unique<Scheduler>(
+      std::make_unique<StateEngine>(rig.controls, 3),
+      Scheduler::Options{.end_tokens = {kEnd},
+                         .draft_tokens = 4,
+                         .drafter = std::make_shared<LookupDrafter>(),
+                         .recovery_pause = std::chrono::milliseconds(1)},
+      &rig.metrics);
+  std::mt19937 random(std::random_device{}());
+  const std::vector<int32_t> first = random_prompt(random, 17);
+  for (int turn = 0; turn < 2; ++turn) {
+    std::vector<std::pair<std::vector<int32_t>, Rig::Ticket>> all;
+    for (int i = 0; i < 8; ++i) {
+      const auto prompt = i < 2 ? first : random_prompt(random, 1 + random() % 20);
+      all.emplace_back(prompt, rig.submit(prompt, 9));
+    }
+    for (auto& [prompt, ticket] : all) {
+      ASSERT_TRUE(ticket.id);
+      EXPECT_EQ(ticket.recorder->finish(), Finish::kLength);
+      EXPECT_EQ(ticket.recorder->tokens(), continuation(prompt, 9));
+      EXPECT_EQ(ticket.recorder->cached(), 0u);
+    }
+    EXPECT_EQ(rig.controls.most_items, 3u) << "prompts and answers go together";
+    // Who fails gives his place back.
+    {
+      const std::lock_guard lock(rig.controls.mutex);
+      rig.controls.next_failure = Error{Code::kInternal, "planted"};
+    }
+    EXPECT_EQ(rig.submit(first, 9).recorder->finish(), Finish::kError);
+  }
+  EXPECT_EQ(rig.metrics.draft_tokens, 0u);
 }
 
 TEST(Scheduler, PreparesWhileNothingWaitsAndRecoversFromIt) {
