@@ -284,6 +284,11 @@ TEST(LlamaBatch, ACacheThatDoesNotFitSaysWhatWould) {
   EXPECT_TRUE(LlamaBatch::create(bundled(), {.sequences = 1}));
 }
 
+TEST(LlamaBatch, TheDefaultDeviceNeedsNoName) {
+  const auto batch = LlamaBatch::create(load_on(""), {.sequences = 1});
+  EXPECT_TRUE(batch) << batch.error().message;
+}
+
 TEST(LlamaBatch, RefusesStepsThatDoNotFit) {
   const auto batch = make(1);
   const std::vector<int32_t> tokens(65, 5), bad{-1};
