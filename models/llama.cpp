@@ -135,7 +135,9 @@ void Llama::grow(KvCache& cache, int64_t capacity, int64_t used) const {
     const uint64_t each = cache_bytes(d, cache.type), had = static_cast<uint64_t>(cache.capacity),
                    copied = had * each / std::max<uint64_t>(1, end_block_ - first_block_),
                    needed = (static_cast<uint64_t>(capacity) - had) * each + copied;
-    runtime::Device& device = *unwrap(runtime::open_device(places_[d].device));
+    const std::string& name = places_[d].device;
+    runtime::Device& device =
+        *unwrap(name.empty() ? runtime::default_device() : runtime::open_device(name));
     const uint64_t free = free_memory(device);
     if (needed <= free) continue;
     raise(Code::kOutOfMemory,

@@ -62,7 +62,9 @@ Status check_memory(const Llama& model, const LlamaBatch::Options& o, uint64_t p
                    states = model.state_bytes(i) * (o.sequences + 1),
                    rope = model.rope_bytes() * model.context(),
                    needed = page * (pages + 1) + states + rope;
-    runtime::Device& device = *BM_TRY(runtime::open_device(model.device(i)));
+    const std::string& name = model.device(i);
+    runtime::Device& device =
+        *BM_TRY(name.empty() ? runtime::default_device() : runtime::open_device(name));
     const uint64_t free = free_memory(device), fixed = states + rope + page;
     if (needed <= free) continue;
     const uint64_t fit = free <= fixed || page == 0 ? 0 : (free - fixed) / page;

@@ -261,27 +261,35 @@ TEST(LlamaBatch, HiddenStatesAreWhatLogitsAreMadeOf) {
 }
 
 TEST(LlamaBatch, ACacheThatDoesNotFitSaysWhatWould) {
+  const auto used = [] { return unwrap(runtime::open_device("CPU"))->allocator().stats().used; };
   const uint64_t page = make(1)->page_bytes();  // which loads the model
-  const uint64_t used = unwrap(runtime::open_device("CPU"))->allocator().stats().used;
+  const uint64_t before = used();
+  auto whole = make(8);
+  const uint64_t needed = used() - before;
+  whole.reset();
   const auto create = [&](uint32_t sequences, uint64_t more) {
-    const ScopedSetting cap("BM_MEMORY_CAP", std::to_string(used + more));
+    const ScopedSetting cap("BM_MEMORY_CAP", std::to_string(used() + more));
     return LlamaBatch::create(bundled(), {.sequences = sequences});
   };
-  const auto refused = create(8, 12 * page);
+  constexpr uint32_t kMissing = 60;  // of 64 pages
+  const auto refused = create(8, needed - kMissing * page);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kOutOfMemory);
   const std::string& message = refused.error().message;
   for (const char* part : {"8 sequences of 512 positions", " on CPU (", "which has",
                            "positions fit", "--ctx", "--sequences", "--cache-memory"})
     EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks: " << part;
-  // As many as it says: with their pages it fits.
   const size_t at = message.find(" positions fit");
   const size_t from = message.rfind(' ', at - 1) + 1;
   const uint64_t fit = std::stoull(message.substr(from, at - from));
   EXPECT_GT(fit, 0u);
-  EXPECT_LT(fit, 12 * kPage);
-  const ScopedSetting cap("BM_MEMORY_CAP", std::to_string(used + 64 * page));
-  EXPECT_TRUE(LlamaBatch::create(bundled(), {.sequences = 1}));
+  EXPECT_LT(fit, 64 * kPage);
+  EXPECT_TRUE(create(1, needed));
+}
+
+TEST(LlamaBatch, TheDefaultDeviceNeedsNoName) {
+  const auto batch = LlamaBatch::create(load_on(""), {.sequences = 1});
+  EXPECT_TRUE(batch) << batch.error().message;
 }
 
 TEST(LlamaBatch, RefusesStepsThatDoNotFit) {
