@@ -355,7 +355,9 @@ Result<int> run(Devices& devices, const Options& options, const std::vector<std:
   const ScopedFd listener(receive_fd(ours.get()));
   int status = 0;
   if (!listener.is_open()) {
-    waitpid(child, &status, 0);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    // Ended from outside before it came to that.
+    if (WIFSIGNALED(status)) return 128 + WTERMSIG(status);
     return fail(Code::kUnsupported,
                 "seccomp user notification is refused here (it needs Linux 5.14 and no filter that "
                 "forbids it)");
