@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 
+#include "compiler/lowering/epilogue.h"
 #include "compiler/program/expr.h"
 #include "compiler/schedules/groups/lowering.h"
 #include "compiler/schedules/groups/segments.h"
@@ -128,12 +129,25 @@ ValueId GroupLowering::tiles_along(const AxisPlan& axis, const Env& env) {
   return Expr(up >> std::countr_zero(static_cast<uint64_t>(axis.tile)));
 }
 
+/// One iteration without reductions. The other work-items have nothing to do, nor to load: beside a
+/// store in place that would be a race, though they drop what they load.
+void GroupLowering::lower_single(BlockId block, const Env& env) {
+  const BlockId body = b_.open_block(block);
+  {
+    const Confined confined(e_, body);
+    e_.emit_stores(body, {env}, e_.kernel().stores);
+  }
+  b_.close_if(body, b_.lt(b_.item(), b_.index(1)));
+}
+
 /// The other loops, merged: one chunk of their iterations per group.
 void GroupLowering::lower_items(BlockId block, Instances instances, ValueId chunk) {
   const bool is_row = schedule_.item_unroll > 0 || schedule_.loops.size() == schedule_.grid_loops;
   if (is_row && schedule_.contiguous.count > 1)
     return where_aligned(block, [&](BlockId body) { lower_row(body, instances[0]); });
   if (schedule_.item_unroll > 0) return lower_row(block, instances[0]);
+  if (is_row && schedule_.group_outputs == 1 && e_.reduces().empty() && !e_.is_ordered())
+    return lower_single(block, instances[0]);
   ItemLoops items;
   items.instances = std::move(instances);
   items.total = b_.index(schedule_.group_outputs);

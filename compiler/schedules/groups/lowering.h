@@ -83,6 +83,7 @@ class GroupLowering : public EmitRule {
                                          uint32_t unroll, bool is_masked);
   const std::vector<Iteration>* row_unroll(const Distributed& loops, uint32_t most);
   void lower_row(BlockId block, const Env& env);
+  void lower_single(BlockId block, const Env& env);
   void distribute(ReduceState& s, BlockId block);
   void accumulate_unrolled(ReduceState& s, BlockId block, const std::vector<Iteration>& iterations);
   void distribute_singly(ReduceState& s, const Distributed& loops, ValueId begin,

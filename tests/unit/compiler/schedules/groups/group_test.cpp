@@ -250,6 +250,22 @@ TEST(WorkGroups, Float64NeedsADeviceThatHasIt) {
             std::string::npos);
 }
 
+/// Beside work-item 0, which stores in place, the others would load for nothing: a race.
+TEST(Groups, IdleWorkItemsLoadNothing) {
+  ir::KernelIr k;
+  k.name = "increment";
+  k.graph = std::make_unique<ir::Graph>();
+  ir::Graph& g = *k.graph;
+  k.params = {{.dtype = DType::kF32, .elements = 1, .is_written = true, .is_read = true}};
+  const Node* sum =
+      g.binary(Op::kAdd, g.load(0, DType::kF32, g.index(0)), g.constant_f(DType::kF32, 1.0));
+  k.stores = {{.param = 0, .index = g.index(0), .value = sum, .gate = nullptr}};
+  const std::string text = source_of(k, arch_of(kOpenCl));
+  const size_t guard = text.find("if (", text.find("__kernel"));
+  ASSERT_NE(guard, std::string::npos) << text;
+  EXPECT_NE(text.find("= p0[", guard), std::string::npos) << text;
+}
+
 /// float32 functions of a device without float64, run on one that may have it.
 std::vector<float> run_without_f64(Op op, std::vector<std::vector<float>> columns) {
   hal::Arch arch = arch_of(kOpenCl);
