@@ -21,6 +21,16 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 }
 bool is_binary(const hal::CodeObject& code) { return text_of(code.image).starts_with(kMagic); }
 
+/// PoCL packs what lies in its own cache of kernels, which another process may be changing: a
+/// binary without the program itself was seen, and clCreateProgramWithBinary of it ends the process
+/// by an assertion.
+Status check_whole(const std::string& kernel, std::span<const std::byte> binary) {
+  const std::string_view text = text_of(binary);
+  if (text.starts_with("poclbin") && text.find("/program.bc") == std::string_view::npos)
+    return fail(Code::kUnsupported, "kernel '{}': PoCL's binary lacks the program", kernel);
+  return {};
+}
+
 Result<std::span<const std::byte>> unwrap(const hal::CodeObject& code, std::string_view identity) {
   ByteReader in(code.image);
   BM_TRY(in.skip(kMagic.size()));
@@ -72,6 +82,7 @@ Result<OwnedProgram> ClProgram::create() const {
   cl_program program = nullptr;
   if (is_binary(code_)) {
     const auto bytes = BM_TRY(unwrap(code_, context_->info.identity));
+    BM_TRY(check_whole(code_.entry, bytes));
     const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
     const size_t size = bytes.size();
     program = api.clCreateProgramWithBinary(context_->handle, 1, &context_->unit.device, &size,
@@ -178,6 +189,7 @@ Result<std::vector<std::byte>> ClProgram::raw_binary() const {
   BM_TRY(check(api.clGetProgramInfo(program_.get(), CL_PROGRAM_BINARIES, sizeof data,
                                     static_cast<void*>(&data), nullptr),
                "CL_PROGRAM_BINARIES"));
+  BM_TRY(check_whole(code_.entry, binary));
   return binary;
 }
 

@@ -123,6 +123,21 @@ TEST(OpenClProgram, BinaryOfAnotherDriverIsRefused) {
   EXPECT_EQ(device->load(object).error().code, Code::kCorrupt);
 }
 
+TEST(OpenClProgram, BinaryOfPoclWithoutItsProgramIsRefused) {
+  BM_NEEDS_OPENCL();
+  const auto device = open();
+  const auto program = device->load(add_code(*device));
+  ASSERT_TRUE(program);
+  hal::CodeObject object = add_code(*device);
+  object.image = *program_binary(**program);
+  const std::string_view text(reinterpret_cast<const char*>(object.image.data()),
+                              object.image.size());
+  const size_t at = text.find("/program.bc");
+  if (at == std::string_view::npos) GTEST_SKIP() << "not PoCL";
+  object.image[at + 1] = std::byte{'P'};
+  EXPECT_EQ(device->load(object).error().code, Code::kUnsupported);
+}
+
 TEST(OpenClProgram, DisassemblyIsTextOrRefused) {
   BM_NEEDS_OPENCL();
   const auto device = open();
