@@ -138,17 +138,17 @@ Tensor Llama::delta_net(size_t block, const Tensor& convolved, const RecurrentIn
   const RecurrentConfig& c = config_.recurrent;
   const int64_t length = c.length, heads = c.heads, groups = c.groups, each = heads / groups,
                 keys = groups * length;
-  const Tensor turned = convolved.silu().contiguous();
+  const Tensor activated = convolved.silu().contiguous();
   const double least = static_cast<double>(config_.norm_epsilon);
   const auto of_heads = [&](int64_t from) {
-    const Tensor t = unit(turned.slice(0, {from, from + keys}).reshape({groups, length}), least);
+    const Tensor t = unit(activated.slice(0, {from, from + keys}).reshape({groups, length}), least);
     const Tensor spread = has_grouped_heads(block)
                               ? t.reshape({groups, 1, length}).expand({groups, each, length})
                               : t.reshape({1, groups, length}).expand({each, groups, length});
     return spread.reshape({heads, 1, length}).contiguous();
   };
   const Tensor query = of_heads(0), key = of_heads(keys);
-  const Tensor value = turned.slice(0, {2 * keys, 2 * keys + heads * length});
+  const Tensor value = activated.slice(0, {2 * keys, 2 * keys + heads * length});
   const Tensor decay =
       ((in.alpha.reshape({heads}) + r.step.cast(DType::kF32)).softplus() * r.rate.cast(DType::kF32))
           .exp()

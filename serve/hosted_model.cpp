@@ -7,6 +7,7 @@
 
 #include "models/chat_prompt.h"
 #include "runtime/base/env.h"
+#include "runtime/base/log.h"
 #include "runtime/base/out_of_memory.h"
 #include "runtime/device_list.h"
 #include "serve/draft_model.h"
@@ -93,6 +94,11 @@ Status HostedModel::load() {
   if (!engine->writes_text() && !has_pooling) pooling_ = Pooling::kMean;
   context_ = engine->context();
   std::shared_ptr<Drafter> drafter;
+  if (options_.draft_tokens > 0 && engine->has_states())
+    log("serve", LogLevel::kWarning,
+        "{} is recurrent and decodes without guesses: a wrong one could not be taken back; leave "
+        "--draft-tokens at 0",
+        options_.path);
   const bool is_guessed_for = options_.draft_tokens > 0 && !engine->has_states();
   if (is_guessed_for && options_.draft_model.empty()) drafter = std::make_shared<LookupDrafter>();
   if (is_guessed_for && !options_.draft_model.empty())

@@ -5,7 +5,8 @@
 
 namespace bm::compiler {
 
-/// Few rows: accumulators of all columns of the block in scratch, a few steps of K added at a time.
+/// GEMV and skinny GEMM: accumulators of all columns of the block in scratch, a few steps of K
+/// added at a time.
 void PackedGemm::lower_gemv(BlockId parent) {
   block_.row = b_.index(0);
   for (size_t i = 0; i < p_.products.size(); ++i) {

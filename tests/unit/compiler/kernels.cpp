@@ -168,10 +168,10 @@ std::optional<ir::KernelIr> decode_attention_kernel(const hal::Arch& arch) {
   };
   const auto line_of = [&](const Node* at) { return g.add(g.mul(head, kKeys), at); };
   const auto score = [&](const Node* at) {
-    const Node* depth = g.range(g.index(kWidth));
+    const Node* kk = g.range(g.index(kWidth));
     return g.reduce(ir::ReduceOp::kSum,
-                    g.binary(Op::kMul, element(1, head, depth), element(2, line_of(at), depth)),
-                    std::array{depth});
+                    g.binary(Op::kMul, element(1, head, kk), element(2, line_of(at), kk)),
+                    std::array{kk});
   };
   const auto over_keys = [&](ir::ReduceOp op, const auto& value) {
     const Node* at = g.range(length);
