@@ -265,8 +265,11 @@ class StateEngine final : public FakeEngine {
       past.push_back(item.tokens[0]);
       rows_[i][static_cast<size_t>(successor(past))] = 30;
     }
-    const std::lock_guard lock(controls_.mutex);
+    std::unique_lock lock(controls_.mutex);
+    controls_.changed.wait(lock, [&] { return controls_.steps < controls_.allowed; });
+    ++controls_.steps;
     controls_.most_items = std::max(controls_.most_items, items.size());
+    controls_.changed.notify_all();
     if (auto failure = std::exchange(controls_.next_failure, {}))
       return tl::unexpected<Error>(*failure);
     return {};
@@ -292,10 +295,13 @@ TEST(Scheduler, StatesGoFromTokenToTokenWithoutPrefixesAndGuesses) {
   const std::vector<int32_t> first = random_prompt(random, 17);
   for (int turn = 0; turn < 2; ++turn) {
     std::vector<std::pair<std::vector<int32_t>, Rig::Ticket>> all;
+    // Steps wait until all have asked: on one busy core each could end before the next begins.
+    rig.controls.allow(0);
     for (int i = 0; i < 8; ++i) {
       const auto prompt = i < 2 ? first : random_prompt(random, 1 + random() % 20);
       all.emplace_back(prompt, rig.submit(prompt, 9));
     }
+    rig.controls.allow(UINT64_MAX);
     for (auto& [prompt, ticket] : all) {
       ASSERT_TRUE(ticket.id);
       EXPECT_EQ(ticket.recorder->finish(), Finish::kLength);
@@ -400,7 +406,9 @@ TEST(Scheduler, EveryRequestGetsItsOwnTokensWhateverElseRuns) {
   // Prompts share beginnings, so that pages are shared, cached and thrown out.
   const std::vector<int32_t> stem = random_prompt(random, 30);
   std::vector<uint32_t> lengths;
+  rig.controls.allow(0);  // until some have asked: on one busy core each could end before the next
   for (int i = 0; i < 90; ++i) {
+    if (i == 30) rig.controls.allow(UINT64_MAX);
     std::vector<int32_t> prompt(stem.begin(), stem.begin() + random() % 30);
     const std::vector<int32_t> rest = random_prompt(random, 1 + random() % 10);
     prompt.insert(prompt.end(), rest.begin(), rest.end());
