@@ -1,12 +1,12 @@
-# Sources of one folder compile together, up to eight a translation unit: half of a file's compile time is headers that
+# Sources of one folder compile together, up to 24 a translation unit: half of a file's compile time is headers that
 # its neighbours include too, and a build from nothing takes a third. What follows: names in anonymous namespaces
 # are distinct within a folder. Files listed in cmake/unity_alone.txt are compiled alone; so is what has compile
 # options of its own. -DBM_UNITY=OFF compiles each file for itself.
 include_guard(GLOBAL)
 
-set(BM_UNITY_FILES 8)
+set(BM_UNITY_FILES 24)
 
-# A file's unit depends on its name and on how many eights of sources the folder has, so that a new
+# A file's unit depends on its name and on how many times 24 sources the folder has, so that a new
 # file seldom moves others.
 function(bm_unity_target target)
   get_target_property(type ${target} TYPE)

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "models/model_error.h"
 #include "runtime/device.h"
 
 namespace bm::models {
@@ -69,10 +70,6 @@ namespace {
 std::array<std::pair<int64_t, int64_t>, 2> cached_vectors(const LlamaConfig& c) {
   if (c.latent.rank > 0) return {{{1, int64_t{c.latent.rank} + c.rope_length}, {0, 0}}};
   return {{{c.head_count_kv, c.head_length}, {c.head_count_kv, c.head_length}}};
-}
-
-std::string mib(uint64_t bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 1048576.0);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "runtime/buffer.h"
+#include "models/model_error.h"
 #include "runtime/device.h"
 #include "tensor/jit.h"
 
@@ -49,10 +50,6 @@ uint64_t bytes_of_page(const Llama& model, DType type) {
 std::pair<int64_t, int64_t> slot_shape(const LlamaConfig& c) {
   if (c.latent.rank > 0) return {1, int64_t{c.latent.rank} + c.rope_length};
   return {2 * int64_t{c.head_count_kv}, c.head_length};
-}
-
-std::string mib(uint64_t bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 1048576.0);
 }
 
 /// Whether a cache of `pages` fits, before any of it is allocated.

@@ -37,10 +37,6 @@ std::string dims_text(std::span<const uint64_t> dims) {
   return out + "]";
 }
 
-std::string mib(uint64_t bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 1048576.0);
-}
-
 }  // namespace
 
 class LlamaLoader {

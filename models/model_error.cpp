@@ -28,4 +28,8 @@ std::string quote_name(std::string_view text) {
   return out;
 }
 
+std::string mib(uint64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 1048576.0);
+}
+
 }  // namespace bm::models

@@ -16,7 +16,8 @@
 namespace bm::models {
 namespace {
 
-constexpr uint32_t kNone = UINT32_MAX, kStranger = kNone - 1;  // a character that no merge has
+constexpr uint32_t kNoMerge = UINT32_MAX,
+                   kStranger = kNoMerge - 1;  // a character that no merge has
 
 struct Merge {
   uint32_t rank, result;
@@ -72,7 +73,7 @@ class Symbols {
 };
 
 struct Part {
-  uint32_t symbol;  // kNone: merged into the symbol before it
+  uint32_t symbol;  // kNoMerge: merged into the symbol before it
   uint32_t previous, next;
   uint32_t begin, length;
 };
@@ -115,8 +116,8 @@ class WordMerger {
     heap_.clear();
     const auto count = static_cast<uint32_t>(parts_.size());
     if (count == 0) return parts_;
-    parts_.front().previous = kNone;
-    parts_.back().next = kNone;
+    parts_.front().previous = kNoMerge;
+    parts_.back().next = kNoMerge;
     for (uint32_t i = 1; i < count; ++i) collect(i - 1, i);
     std::make_heap(heap_.begin(), heap_.end(), LaterCandidate());
     while (!heap_.empty()) {
@@ -129,7 +130,7 @@ class WordMerger {
   }
 
   bool collect(uint32_t left, uint32_t right) {
-    if (left == kNone || right == kNone) return false;
+    if (left == kNoMerge || right == kNoMerge) return false;
     const uint32_t a = parts_[left].symbol, b = parts_[right].symbol;
     const Merge* merge = symbols_.find_merge(a, b);
     if (merge != nullptr) heap_.push_back({merge->rank, left, right, a, b});
@@ -148,8 +149,8 @@ class WordMerger {
     left.symbol = symbols_.find_merge(c.left_symbol, c.right_symbol)->result;
     left.length += right.length;
     left.next = right.next;
-    right.symbol = kNone;
-    if (right.next != kNone) parts_[right.next].previous = c.left;
+    right.symbol = kNoMerge;
+    if (right.next != kNoMerge) parts_[right.next].previous = c.left;
     queue(left.previous, c.left);
     queue(c.left, left.next);
   }
@@ -183,7 +184,7 @@ class BpeModel final : public TokenModel {
         }
       }
       for (const Part& part : merger.merge(word)) {
-        if (part.symbol == kNone) continue;
+        if (part.symbol == kNoMerge) continue;
         const int32_t token = token_of_symbol_[part.symbol];
         if (token >= 0)
           out.push_back(token);
@@ -226,7 +227,7 @@ class CharacterBpeModel final : public TokenModel {
     if (const auto whole = vocab_.by_text.find(run); is_break && whole != vocab_.by_text.end())
       return out.push_back(whole->second);
     for (const Part& part : merger.merge_characters(run)) {
-      if (part.symbol == kNone) continue;
+      if (part.symbol == kNoMerge) continue;
       const std::string_view text = run.substr(part.begin, part.length);
       if (const auto token = vocab_.by_text.find(text); token != vocab_.by_text.end())
         out.push_back(token->second);

@@ -15,7 +15,7 @@ constexpr int64_t kShortRow = 1 << 16, kShortRowOfGroup = 1 << 13;
 /// Longest row that one group of work-items goes over several times.
 constexpr int64_t kLongestRowOfGroup = 1 << 16;
 
-bool is_elementwise(const Node& n) {
+bool is_row_elementwise(const Node& n) {
   return n.kind == NodeKind::kAlu || n.kind == NodeKind::kCast || n.kind == NodeKind::kBitcast ||
          n.kind == NodeKind::kContiguous;
 }
@@ -51,7 +51,7 @@ bool has_work_groups(const hal::Arch& arch) {
 /// What `user` makes of a value, or nothing if it leaves the rows.
 std::optional<RowRules::State> RowRules::step(const Node* user, const State& from,
                                               Walk* walk) const {
-  if (is_elementwise(*user)) return State{user, from.is_element};
+  if (is_row_elementwise(*user)) return State{user, from.is_element};
   const Node& n = *from.node;
   switch (user->kind) {
     case NodeKind::kExpand: {

@@ -12,11 +12,11 @@ namespace bm {
 namespace {
 
 using reference::Value;
-using Index = std::vector<int64_t>;
+using Position = std::vector<int64_t>;
 
 /// An array as it lies in memory: current sizes, strides over the largest sizes.
 struct Layout {
-  Index sizes, strides;
+  Position sizes, strides;
 
   explicit Layout(const Shape& shape) {
     int64_t step = 1;
@@ -32,10 +32,10 @@ struct Layout {
   int64_t count() const {
     return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
   }
-  int64_t at(const Index& index) const {
+  int64_t at(const Position& index) const {
     return std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0});
   }
-  bool holds(const Index& index) const {
+  bool holds(const Position& index) const {
     for (size_t i = 0; i < index.size(); ++i)
       if (index[i] < 0 || index[i] >= sizes[i]) return false;
     return true;
@@ -44,10 +44,10 @@ struct Layout {
 
 /// Calls f(index) for every index, last axis fastest.
 template <class F>
-void for_each_index(const Index& sizes, F&& f) {
+void for_each_index(const Position& sizes, F&& f) {
   for (int64_t n : sizes)
     if (n <= 0) return;
-  Index index(sizes.size(), 0);
+  Position index(sizes.size(), 0);
   while (true) {
     f(std::as_const(index));
     size_t axis = sizes.size();
@@ -64,14 +64,14 @@ struct Work {
   std::vector<Layout> source_layouts;
 
   DType source_dtype(size_t i) const { return node.src[i]->dtype; }
-  Value read(size_t source, const Index& index) const {
+  Value read(size_t source, const Position& index) const {
     return reference::load(source_dtype(source), sources[source], source_layouts[source].at(index));
   }
-  void write(const Index& index, const Value& v) const {
+  void write(const Position& index, const Value& v) const {
     reference::store(node.dtype, out, layout.at(index), v);
   }
   Value scalar() const { return {node.scalar.i, node.scalar.f}; }
-  void copy_element(const Index& to, const Index& from) const {
+  void copy_element(const Position& to, const Position& from) const {
     const auto size = item_size(node.dtype);
     std::memcpy(out + layout.at(to) * size, sources[0] + source_layouts[0].at(from) * size,
                 static_cast<size_t>(size));
@@ -84,7 +84,7 @@ Status run_const(const Work& w) {
 }
 
 Status run_iota(const Work& w) {
-  for_each_index(w.layout.sizes, [&](const Index& i) { w.write(i, {i[0], 0}); });
+  for_each_index(w.layout.sizes, [&](const Position& i) { w.write(i, {i[0], 0}); });
   return {};
 }
 
@@ -95,7 +95,7 @@ Status run_var_value(const Work& w) {
 
 Status run_select(const Work& w) {
   for_each_index(w.layout.sizes,
-                 [&](const Index& i) { w.write(i, w.read(w.read(0, i).i != 0 ? 1 : 2, i)); });
+                 [&](const Position& i) { w.write(i, w.read(w.read(0, i).i != 0 ? 1 : 2, i)); });
   return {};
 }
 
@@ -107,7 +107,7 @@ Status run_alu(const Work& w) {
                 dtype_name(w.source_dtype(0)));
   const size_t count = w.node.src.size();
   std::array<Value, 3> args{};
-  for_each_index(w.layout.sizes, [&](const Index& i) {
+  for_each_index(w.layout.sizes, [&](const Position& i) {
     for (size_t k = 0; k < count; ++k) args[k] = w.read(k, i);
     w.write(i, f(w.source_dtype(0), {args.data(), count}));
   });
@@ -115,7 +115,7 @@ Status run_alu(const Work& w) {
 }
 
 Status run_cast(const Work& w) {
-  for_each_index(w.layout.sizes, [&](const Index& i) {
+  for_each_index(w.layout.sizes, [&](const Position& i) {
     w.write(i, reference::convert(w.read(0, i), w.source_dtype(0), w.node.dtype));
   });
   return {};
@@ -146,13 +146,13 @@ ir::Op combiner_of(ir::ReduceOp op) {
 Status run_reduce(const Work& w) {
   const DType t = w.source_dtype(0);
   const reference::AluFunction combine = reference::alu_function(combiner_of(w.node.reduce_op), t);
-  Index inner(w.layout.rank(), 1);
+  Position inner(w.layout.rank(), 1);
   for (int64_t axis : w.node.ints)
     inner[static_cast<size_t>(axis)] = w.source_layouts[0].sizes[static_cast<size_t>(axis)];
-  for_each_index(w.layout.sizes, [&](const Index& o) {
+  for_each_index(w.layout.sizes, [&](const Position& o) {
     std::array<Value, 2> pair{identity_of(w.node.reduce_op, t), Value{}};
-    for_each_index(inner, [&](const Index& r) {
-      Index from = o;
+    for_each_index(inner, [&](const Position& r) {
+      Position from = o;
       for (size_t k = 0; k < from.size(); ++k) from[k] += r[k];
       pair[1] = w.read(0, from);
       pair[0] = combine(t, pair);
@@ -168,11 +168,11 @@ Status run_scan(const Work& w) {
   const DType t = w.source_dtype(0);
   const reference::AluFunction combine = reference::alu_function(combiner_of(w.node.reduce_op), t);
   const auto axis = static_cast<size_t>(w.node.ints[0]);
-  Index lines = w.layout.sizes;
+  Position lines = w.layout.sizes;
   const int64_t length = std::exchange(lines[axis], std::min<int64_t>(lines[axis], 1));
-  for_each_index(lines, [&](const Index& first) {
+  for_each_index(lines, [&](const Position& first) {
     std::array<Value, 2> pair{identity_of(w.node.reduce_op, t), Value{}};
-    Index at = first;
+    Position at = first;
     for (at[axis] = 0; at[axis] < length; ++at[axis]) {
       pair[1] = w.read(0, at);
       pair[0] = combine(t, pair);
@@ -185,11 +185,11 @@ Status run_scan(const Work& w) {
 
 Status run_top_k(const Work& w) {
   const auto axis = static_cast<size_t>(w.node.ints[0]);
-  Index lines = w.layout.sizes;
+  Position lines = w.layout.sizes;
   const int64_t count = std::exchange(lines[axis], std::min<int64_t>(lines[axis], 1));
-  for_each_index(lines, [&](const Index& first) {
+  for_each_index(lines, [&](const Position& first) {
     std::vector<int64_t> all;
-    Index at = first;
+    Position at = first;
     for (at[axis] = 0; at[axis] < w.source_layouts[0].sizes[axis]; ++at[axis])
       all.push_back(w.read(0, at).i);
     std::sort(all.begin(), all.end());
@@ -207,8 +207,8 @@ Status run_reshape(const Work& w) {
     return fail(Code::kInvalidArgument, "reshape of {} to {}: element counts differ",
                 to_string(w.node.src[0]->shape), to_string(w.node.shape));
   int64_t number = 0;
-  for_each_index(w.layout.sizes, [&](const Index& o) {
-    Index from(source.rank());
+  for_each_index(w.layout.sizes, [&](const Position& o) {
+    Position from(source.rank());
     int64_t rest = number++;
     for (size_t k = source.rank(); k-- > 0;) {
       from[k] = rest % source.sizes[k];
@@ -220,8 +220,8 @@ Status run_reshape(const Work& w) {
 }
 
 Status run_permute(const Work& w) {
-  for_each_index(w.layout.sizes, [&](const Index& o) {
-    Index from(o.size());
+  for_each_index(w.layout.sizes, [&](const Position& o) {
+    Position from(o.size());
     for (size_t k = 0; k < o.size(); ++k) from[static_cast<size_t>(w.node.ints[k])] = o[k];
     w.copy_element(o, from);
   });
@@ -229,8 +229,8 @@ Status run_permute(const Work& w) {
 }
 
 Status run_expand(const Work& w) {
-  for_each_index(w.layout.sizes, [&](const Index& o) {
-    Index from = o;
+  for_each_index(w.layout.sizes, [&](const Position& o) {
+    Position from = o;
     for (size_t k = 0; k < o.size(); ++k)
       if (w.source_layouts[0].sizes[k] == 1) from[k] = 0;
     w.copy_element(o, from);
@@ -239,8 +239,8 @@ Status run_expand(const Work& w) {
 }
 
 Status run_pad(const Work& w) {
-  for_each_index(w.layout.sizes, [&](const Index& o) {
-    Index from = o;
+  for_each_index(w.layout.sizes, [&](const Position& o) {
+    Position from = o;
     for (size_t k = 0; k < o.size(); ++k) from[k] -= w.node.syms[2 * k].value();
     if (w.source_layouts[0].holds(from)) {
       w.copy_element(o, from);
@@ -252,8 +252,8 @@ Status run_pad(const Work& w) {
 }
 
 Status run_shrink(const Work& w) {
-  for_each_index(w.layout.sizes, [&](const Index& o) {
-    Index from = o;
+  for_each_index(w.layout.sizes, [&](const Position& o) {
+    Position from = o;
     for (size_t k = 0; k < o.size(); ++k) from[k] += w.node.syms[2 * k].value();
     w.copy_element(o, from);
   });
@@ -261,8 +261,8 @@ Status run_shrink(const Work& w) {
 }
 
 Status run_flip(const Work& w) {
-  for_each_index(w.layout.sizes, [&](const Index& o) {
-    Index from = o;
+  for_each_index(w.layout.sizes, [&](const Position& o) {
+    Position from = o;
     for (int64_t axis : w.node.ints) {
       const auto k = static_cast<size_t>(axis);
       from[k] = w.layout.sizes[k] - 1 - o[k];
@@ -274,8 +274,8 @@ Status run_flip(const Work& w) {
 
 Status run_gather(const Work& w) {
   const auto axis = static_cast<size_t>(w.node.ints[0]);
-  for_each_index(w.layout.sizes, [&](const Index& o) {
-    Index from = o;
+  for_each_index(w.layout.sizes, [&](const Position& o) {
+    Position from = o;
     from[axis] = w.read(1, o).i;
     if (w.source_layouts[0].holds(from)) {
       w.copy_element(o, from);
@@ -288,7 +288,7 @@ Status run_gather(const Work& w) {
 
 /// Same index on both sides: kContiguous, and kBitcast, which keeps the bytes.
 Status run_same_bytes(const Work& w) {
-  for_each_index(w.layout.sizes, [&](const Index& o) { w.copy_element(o, o); });
+  for_each_index(w.layout.sizes, [&](const Position& o) { w.copy_element(o, o); });
   return {};
 }
 

@@ -10,11 +10,11 @@
 namespace bm {
 namespace {
 
-using Index = std::vector<const ir::Node*>;
+using IndexNodes = std::vector<const ir::Node*>;
 
 struct MemoKey {
   const Node* node;
-  Index index;
+  IndexNodes index;
   const ir::Node* gate;
   bool operator==(const MemoKey&) const = default;
 };
@@ -60,10 +60,10 @@ class Lowering {
     }
     const int param = param_of(destination);
     out_.ir.params[static_cast<size_t>(param)].is_written = true;
-    Index index = is_flat ? flat_index() : loop_index();
+    IndexNodes index = is_flat ? flat_index() : loop_index();
     const ir::Node* gate = nullptr;
     const ir::Node* value = emit_here(shaped_, index, nullptr);
-    Index where = index;
+    IndexNodes where = index;
     const Node* view = target_;
     while (view && view != destination) {
       where = source_index(*view, where, gate);
@@ -83,18 +83,18 @@ class Lowering {
   Result<LoweredKernel> run_segments(std::span<const Node* const> roots, int64_t length) {
     for (const Node* n : roots) out_.ir.params[static_cast<size_t>(param_of(n))].is_written = true;
     row_step_ = length;
-    const Index outer = loop_index();
+    const IndexNodes outer = loop_index();
     const ir::Node* inner = loop(length);
     out_.ir.ranges.push_back(inner);
-    Index all = outer;
+    IndexNodes all = outer;
     all.push_back(inner);
     Shape shape = root_.shape;
     shape.emplace_back(length);
     for (const Node* n : roots) {
       const bool is_element = max_elements(n->shape) == max_elements(shape);
       BM_TRY(reshape_groups(n->shape, is_element ? shape : root_.shape));
-      const Index index = is_element ? reshape_index(shape, n->shape, all)
-                                     : reshape_index(root_.shape, n->shape, outer);
+      const IndexNodes index = is_element ? reshape_index(shape, n->shape, all)
+                                          : reshape_index(root_.shape, n->shape, outer);
       const ir::Node* gate = is_element ? nullptr : g_->less(inner, g_->index(1));
       const ir::Node* value = emit_here(*n, index, nullptr);
       const ir::Node* at = flatten(index, strides_of(n->shape));
@@ -159,8 +159,8 @@ class Lowering {
     return g_->range(expression(extent));
   }
 
-  Index loop_index() {
-    Index index;
+  IndexNodes loop_index() {
+    IndexNodes index;
     for (const SymInt& d : shaped_.shape) {
       index.push_back(loop(d));
       if (!d.is(1)) out_.ir.ranges.push_back(index.back());
@@ -168,10 +168,10 @@ class Lowering {
     return index;
   }
 
-  Index flat_index() {
+  IndexNodes flat_index() {
     const ir::Node* flat = loop(max_elements(shaped_.shape));
     if (!flat->is_const()) out_.ir.ranges.push_back(flat);
-    Index index(shaped_.shape.size());
+    IndexNodes index(shaped_.shape.size());
     int64_t inner = 1;
     for (size_t i = shaped_.shape.size(); i-- > 0;) {
       const int64_t d = shaped_.shape[i].constant();
@@ -181,16 +181,16 @@ class Lowering {
     return index;
   }
 
-  const ir::Node* flatten(const Index& index, const std::vector<int64_t>& strides) {
+  const ir::Node* flatten(const IndexNodes& index, const std::vector<int64_t>& strides) {
     const ir::Node* at = g_->index(0);
     for (size_t i = 0; i < index.size(); ++i) at = g_->add(at, g_->mul(index[i], strides[i]));
     return at;
   }
 
   // --- movement: index of the source element for an index of the result -----------------------
-  Index source_index(const Node& n, const Index& index, const ir::Node*& gate) {
+  IndexNodes source_index(const Node& n, const IndexNodes& index, const ir::Node*& gate) {
     const Node& s = *n.src[0];
-    Index out(s.shape.size());
+    IndexNodes out(s.shape.size());
     switch (n.kind) {
       case NodeKind::kPermute:
         for (size_t i = 0; i < index.size(); ++i) out[static_cast<size_t>(n.ints[i])] = index[i];
@@ -226,8 +226,8 @@ class Lowering {
     return index;
   }
 
-  Index reshape_index(const Shape& from, const Shape& to, const Index& index) {
-    Index out(to.size(), g_->index(0));
+  IndexNodes reshape_index(const Shape& from, const Shape& to, const IndexNodes& index) {
+    IndexNodes out(to.size(), g_->index(0));
     const auto groups = reshape_groups(to, from);  // checked when the node was made
     if (!groups || max_elements(from) == 0) return out;
     for (const ReshapeGroup& group : *groups) {
@@ -251,7 +251,7 @@ class Lowering {
   }
 
   // --- values ------------------------------------------------------------------------------
-  const ir::Node* emit(const Node& n, const Index& index, const ir::Node* gate) {
+  const ir::Node* emit(const Node& n, const IndexNodes& index, const ir::Node* gate) {
     MemoKey key{&n, index, gate};
     if (auto it = memo_.find(key); it != memo_.end()) return it->second;
     const ir::Node* value =
@@ -260,7 +260,7 @@ class Lowering {
     return value;
   }
 
-  const ir::Node* load(const Node& n, const Index& index, const ir::Node* gate) {
+  const ir::Node* load(const Node& n, const IndexNodes& index, const ir::Node* gate) {
     const int param = param_of(&n);
     out_.ir.params[static_cast<size_t>(param)].is_read = true;
     const ir::Node* value = g_->load(param, n.dtype, flatten(index, strides_of(n.shape)), gate);
@@ -268,7 +268,7 @@ class Lowering {
     return value;
   }
 
-  const ir::Node* emit_here(const Node& n, const Index& index, const ir::Node* gate) {
+  const ir::Node* emit_here(const Node& n, const IndexNodes& index, const ir::Node* gate) {
     switch (n.kind) {
       case NodeKind::kConst:
         return is_float(n.dtype) ? g_->constant_f(n.dtype, n.scalar.f)
@@ -285,7 +285,7 @@ class Lowering {
       case NodeKind::kGather: return emit_gather(n, index, gate);
       case NodeKind::kPad: {
         const ir::Node* inside = nullptr;
-        const Index at = source_index(n, index, inside);
+        const IndexNodes at = source_index(n, index, inside);
         const ir::Node* fill = is_float(n.dtype) ? g_->constant_f(n.dtype, n.scalar.f)
                                                  : g_->constant(n.dtype, n.scalar.i);
         if (inside && inside->is_const(0)) return fill;
@@ -306,7 +306,7 @@ class Lowering {
     return load(n, index, gate);
   }
 
-  const ir::Node* emit_alu(const Node& n, const Index& index, const ir::Node* gate) {
+  const ir::Node* emit_alu(const Node& n, const IndexNodes& index, const ir::Node* gate) {
     const ir::Node* a = emit(*n.src[0], index, gate);
     if (n.src.size() == 1) return g_->unary(n.op, a);
     const ir::Node* b = emit(*n.src[1], index, gate);
@@ -314,9 +314,9 @@ class Lowering {
     return g_->select(a, b, emit(*n.src[2], index, gate));
   }
 
-  const ir::Node* emit_reduce(const Node& n, const Index& index, const ir::Node* gate) {
+  const ir::Node* emit_reduce(const Node& n, const IndexNodes& index, const ir::Node* gate) {
     has_reduce_ = true;
-    Index inner = index;
+    IndexNodes inner = index;
     std::vector<const ir::Node*> ranges;
     for (int64_t a : n.ints) {
       const auto i = static_cast<size_t>(a);
@@ -341,27 +341,27 @@ class Lowering {
   }
 
   /// The fuser leaves scans in kernels whose loops are theirs.
-  const ir::Node* emit_scan(const Node& n, const Index& index, const ir::Node* gate) {
+  const ir::Node* emit_scan(const Node& n, const IndexNodes& index, const ir::Node* gate) {
     kind_ = 's';
     const ir::Node* value = emit(*n.src[0], index, gate);
     return g_->scan(n.reduce_op, value, index[static_cast<size_t>(n.ints[0])]);
   }
 
-  const ir::Node* emit_top_k(const Node& n, const Index& index, const ir::Node* gate) {
+  const ir::Node* emit_top_k(const Node& n, const IndexNodes& index, const ir::Node* gate) {
     kind_ = 'o';
     const auto axis = static_cast<size_t>(n.ints[0]);
-    Index inner = index;
+    IndexNodes inner = index;
     inner[axis] = loop(n.src[0]->shape[axis]);
     return g_->top_k(emit(*n.src[0], inner, gate), inner[axis], index[axis]);
   }
 
-  const ir::Node* emit_gather(const Node& n, const Index& index, const ir::Node* gate) {
+  const ir::Node* emit_gather(const Node& n, const IndexNodes& index, const ir::Node* gate) {
     const auto axis = static_cast<size_t>(n.ints[0]);
     const ir::Node* position = emit(*n.src[1], index, gate);
     const ir::Node* is_low = g_->less(position, g_->index(0));
     const ir::Node* is_high = g_->less(position, expression(n.src[0]->shape[axis]));
     const ir::Node* inside = g_->both(g_->unary(ir::Op::kNot, is_low), is_high);
-    Index at = index;
+    IndexNodes at = index;
     at[axis] = position;
     const ir::Node* value = emit(*n.src[0], at, g_->both(gate, inside));
     return g_->select(inside, value, g_->constant(n.dtype, 0));

@@ -43,7 +43,7 @@ Result<ProgramPtr> load_on(hal::Device& device, const hal::CodeObject& code) {
 }
 
 /// The same; a device that is lost meanwhile tells its first cause.
-Result<ProgramPtr> load_program(runtime::Device& device, const hal::CodeObject& code) {
+Result<ProgramPtr> load_reporting(runtime::Device& device, const hal::CodeObject& code) {
   Result<ProgramPtr> loaded = load_on(device.hal(), code);
   if (loaded || !is_device_error(loaded.error().code)) return loaded;
   const std::string what = fmt::format("loading kernel '{}'", code.entry);
@@ -249,9 +249,9 @@ Result<std::vector<ProgramPtr>> programs_for(std::span<const WantedKernel> wante
       compile_all(jobs);
     for (Job& job : jobs) {
       if (!*job.code) return tl::unexpected(std::move(job.code->error()));
-      made[keys[job.wanted]] =
-          known.add(keys[job.wanted], {BM_TRY(load_program(*wanted[job.wanted].device, **job.code)),
-                                       wanted[job.wanted].device});
+      made[keys[job.wanted]] = known.add(
+          keys[job.wanted], {BM_TRY(load_reporting(*wanted[job.wanted].device, **job.code)),
+                             wanted[job.wanted].device});
     }
     std::vector<ProgramPtr> programs;
     for (const ProgramKey& key : keys) programs.push_back(made.at(key));

@@ -53,14 +53,14 @@ Status in_order(Rig& rig) {
   return {};
 }
 
-constexpr Case kCases[] = {{"copy.exact", exact, Needs::kCopies},
-                           {"copy.copy_queue", copy_queue, Needs::kCopies},
-                           {"copy.large", large, Needs::kCopies},
-                           {"copy.nothing", nothing},
-                           {"copy.in_order", in_order, Needs::kCopies}};
+constexpr Case kCopyCases[] = {{"copy.exact", exact, Needs::kCopies},
+                               {"copy.copy_queue", copy_queue, Needs::kCopies},
+                               {"copy.large", large, Needs::kCopies},
+                               {"copy.nothing", nothing},
+                               {"copy.in_order", in_order, Needs::kCopies}};
 
 }  // namespace
 
-std::span<const Case> copy_cases() { return kCases; }
+std::span<const Case> copy_cases() { return kCopyCases; }
 
 }  // namespace bm::cts

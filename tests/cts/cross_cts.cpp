@@ -277,19 +277,19 @@ Status peer_scrambled(World& world) {
   return run_scrambled(world, {&world.device(), &world.cpu(), BM_TRY(world.peer())}, true);
 }
 
-constexpr Case kCases[] = {{"cross.copies", copies, Needs::kCopies},
-                           {"cross.chain", chain, Needs::kKernels},
-                           {"cross.scrambled", scrambled, Needs::kCopies},
-                           {"cross.changed_inputs", changed_inputs, Needs::kCopies},
-                           {"cross.freed_inputs", freed_inputs, Needs::kCopies},
-                           {"cross.removed_wait", removed_wait, Needs::kKernels},
-                           {"cross.peer_copies", peer_copies, Needs::kCopies},
-                           {"cross.peer_chain", peer_chain, Needs::kKernels},
-                           {"cross.peer_points", peer_points, Needs::kCopies},
-                           {"cross.peer_scrambled", peer_scrambled, Needs::kCopies}};
+constexpr Case kCrossCases[] = {{"cross.copies", copies, Needs::kCopies},
+                                {"cross.chain", chain, Needs::kKernels},
+                                {"cross.scrambled", scrambled, Needs::kCopies},
+                                {"cross.changed_inputs", changed_inputs, Needs::kCopies},
+                                {"cross.freed_inputs", freed_inputs, Needs::kCopies},
+                                {"cross.removed_wait", removed_wait, Needs::kKernels},
+                                {"cross.peer_copies", peer_copies, Needs::kCopies},
+                                {"cross.peer_chain", peer_chain, Needs::kKernels},
+                                {"cross.peer_points", peer_points, Needs::kCopies},
+                                {"cross.peer_scrambled", peer_scrambled, Needs::kCopies}};
 
 }  // namespace
 
-std::span<const Case> cross_cases() { return kCases; }
+std::span<const Case> cross_cases() { return kCrossCases; }
 
 }  // namespace bm::cts

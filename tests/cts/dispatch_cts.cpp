@@ -130,17 +130,18 @@ Status replayed_kernels(Rig& rig) {
   return {};
 }
 
-constexpr Case kCases[] = {{"dispatch.saxpy", saxpy, Needs::kKernels},
-                           {"dispatch.variables", variables, Needs::kKernels},
-                           {"dispatch.constant_tables", constant_tables, Needs::kKernels},
-                           {"dispatch.library_calls", library_calls, Needs::kKernels},
-                           {"dispatch.undefined_symbol", undefined_symbol, Needs::kKernels},
-                           {"dispatch.grids", grids, Needs::kKernels},
-                           {"dispatch.dependent_kernels", dependent_kernels, Needs::kKernels},
-                           {"dispatch.replayed_kernels", replayed_kernels, Needs::kKernels}};
+constexpr Case kDispatchCases[] = {
+    {"dispatch.saxpy", saxpy, Needs::kKernels},
+    {"dispatch.variables", variables, Needs::kKernels},
+    {"dispatch.constant_tables", constant_tables, Needs::kKernels},
+    {"dispatch.library_calls", library_calls, Needs::kKernels},
+    {"dispatch.undefined_symbol", undefined_symbol, Needs::kKernels},
+    {"dispatch.grids", grids, Needs::kKernels},
+    {"dispatch.dependent_kernels", dependent_kernels, Needs::kKernels},
+    {"dispatch.replayed_kernels", replayed_kernels, Needs::kKernels}};
 
 }  // namespace
 
-std::span<const Case> dispatch_cases() { return kCases; }
+std::span<const Case> dispatch_cases() { return kDispatchCases; }
 
 }  // namespace bm::cts

@@ -299,19 +299,20 @@ Status full_queue(Rig& rig) {
   return {};
 }
 
-const Case kCases[] = {{"fault.foreign_code", foreign_code, Needs::kKernels},
-                       {"fault.damaged_code", damaged_code, Needs::kKernels},
-                       {"fault.load_limits", load_limits, Needs::kKernels},
-                       {"fault.malformed_commands", malformed_commands},
-                       {"fault.malformed_launches", malformed_launches, Needs::kKernels},
-                       {"fault.refused_replay", refused_replay, Needs::kKernels},
-                       {"fault.out_of_memory", out_of_memory, Needs::kCopies},
-                       {"fault.bad_imports", bad_imports},
-                       {"fault.wait_never_comes", wait_never_comes, Needs::kCopies, kShortWaitMs},
-                       {"fault.full_queue", full_queue, Needs::kCopies, kShortWaitMs}};
+const Case kFaultCases[] = {
+    {"fault.foreign_code", foreign_code, Needs::kKernels},
+    {"fault.damaged_code", damaged_code, Needs::kKernels},
+    {"fault.load_limits", load_limits, Needs::kKernels},
+    {"fault.malformed_commands", malformed_commands},
+    {"fault.malformed_launches", malformed_launches, Needs::kKernels},
+    {"fault.refused_replay", refused_replay, Needs::kKernels},
+    {"fault.out_of_memory", out_of_memory, Needs::kCopies},
+    {"fault.bad_imports", bad_imports},
+    {"fault.wait_never_comes", wait_never_comes, Needs::kCopies, kShortWaitMs},
+    {"fault.full_queue", full_queue, Needs::kCopies, kShortWaitMs}};
 
 }  // namespace
 
-std::span<const Case> fault_cases() { return kCases; }
+std::span<const Case> fault_cases() { return kFaultCases; }
 
 }  // namespace bm::cts

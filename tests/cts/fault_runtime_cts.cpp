@@ -234,7 +234,7 @@ Status closed_while_stuck(World& world) {
   return {};
 }
 
-const Case kCases[] = {
+const Case kFaultRuntimeCases[] = {
     {"fault.bad_graphs", bad_graphs},
     {"fault.aliased_inputs", aliased_inputs, Needs::kCopies},
     {"fault.host_functions", host_functions, Needs::kCopies},
@@ -245,6 +245,6 @@ const Case kCases[] = {
 
 }  // namespace
 
-std::span<const Case> runtime_fault_cases() { return kCases; }
+std::span<const Case> runtime_fault_cases() { return kFaultRuntimeCases; }
 
 }  // namespace bm::cts

@@ -391,28 +391,28 @@ Status planned_memory(World& world) {
   return model.check();
 }
 
-constexpr Case kCases[] = {{"graph.changed_inputs", changed_inputs, Needs::kKernels},
-                           {"graph.inputs_at_offsets", inputs_at_offsets, Needs::kKernels},
-                           {"graph.changed_variables", changed_variables, Needs::kKernels},
-                           {"graph.symbolic_dimensions", symbolic_dimensions, Needs::kKernels},
-                           {"graph.three_axes", three_axes, Needs::kKernels},
-                           {"graph.dependencies", dependencies, Needs::kCopies},
-                           {"graph.long_chain", long_chain, Needs::kKernels},
-                           {"graph.large_chain", large_chain, Needs::kKernels},
-                           {"graph.views", views, Needs::kKernels},
-                           {"graph.copies_in_order", copies_in_order, Needs::kCopies},
-                           {"graph.nothing_to_do", nothing_to_do, Needs::kKernels},
-                           {"graph.interleaved", interleaved, Needs::kCopies},
-                           {"graph.eager_work_between", eager_work_between, Needs::kCopies},
-                           {"graph.behind_held_work", behind_held_work, Needs::kKernels},
-                           {"graph.threads", threads, Needs::kCopies},
-                           {"graph.many_graphs", many_graphs, Needs::kCopies},
-                           {"graph.freed_inputs", freed_inputs, Needs::kKernels},
-                           {"graph.dropped_graph", dropped_graph, Needs::kKernels},
-                           {"graph.planned_memory", planned_memory, Needs::kKernels}};
+constexpr Case kGraphCases[] = {{"graph.changed_inputs", changed_inputs, Needs::kKernels},
+                                {"graph.inputs_at_offsets", inputs_at_offsets, Needs::kKernels},
+                                {"graph.changed_variables", changed_variables, Needs::kKernels},
+                                {"graph.symbolic_dimensions", symbolic_dimensions, Needs::kKernels},
+                                {"graph.three_axes", three_axes, Needs::kKernels},
+                                {"graph.dependencies", dependencies, Needs::kCopies},
+                                {"graph.long_chain", long_chain, Needs::kKernels},
+                                {"graph.large_chain", large_chain, Needs::kKernels},
+                                {"graph.views", views, Needs::kKernels},
+                                {"graph.copies_in_order", copies_in_order, Needs::kCopies},
+                                {"graph.nothing_to_do", nothing_to_do, Needs::kKernels},
+                                {"graph.interleaved", interleaved, Needs::kCopies},
+                                {"graph.eager_work_between", eager_work_between, Needs::kCopies},
+                                {"graph.behind_held_work", behind_held_work, Needs::kKernels},
+                                {"graph.threads", threads, Needs::kCopies},
+                                {"graph.many_graphs", many_graphs, Needs::kCopies},
+                                {"graph.freed_inputs", freed_inputs, Needs::kKernels},
+                                {"graph.dropped_graph", dropped_graph, Needs::kKernels},
+                                {"graph.planned_memory", planned_memory, Needs::kKernels}};
 
 }  // namespace
 
-std::span<const Case> graph_cases() { return kCases; }
+std::span<const Case> graph_cases() { return kGraphCases; }
 
 }  // namespace bm::cts

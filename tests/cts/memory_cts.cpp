@@ -76,15 +76,15 @@ Status map_own_buffer(Rig& rig) {
   return {};
 }
 
-constexpr Case kCases[] = {{"memory.sizes", sizes},
-                           {"memory.zero", zero},
-                           {"memory.external", external},
-                           {"memory.impossible_sizes", impossible_sizes},
-                           {"memory.description", description},
-                           {"memory.map_own_buffer", map_own_buffer}};
+constexpr Case kMemoryCases[] = {{"memory.sizes", sizes},
+                                 {"memory.zero", zero},
+                                 {"memory.external", external},
+                                 {"memory.impossible_sizes", impossible_sizes},
+                                 {"memory.description", description},
+                                 {"memory.map_own_buffer", map_own_buffer}};
 
 }  // namespace
 
-std::span<const Case> memory_cases() { return kCases; }
+std::span<const Case> memory_cases() { return kMemoryCases; }
 
 }  // namespace bm::cts

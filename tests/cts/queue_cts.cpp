@@ -89,13 +89,13 @@ Status bad_patches(Rig& rig) {
   return {};
 }
 
-constexpr Case kCases[] = {{"queue.patched_copy", patched_copy, Needs::kCopies},
-                           {"queue.patched_signal_address", patched_signal_address},
-                           {"queue.repeated_replay", repeated_replay, Needs::kCopies},
-                           {"queue.bad_patches", bad_patches}};
+constexpr Case kQueueCases[] = {{"queue.patched_copy", patched_copy, Needs::kCopies},
+                                {"queue.patched_signal_address", patched_signal_address},
+                                {"queue.repeated_replay", repeated_replay, Needs::kCopies},
+                                {"queue.bad_patches", bad_patches}};
 
 }  // namespace
 
-std::span<const Case> queue_cases() { return kCases; }
+std::span<const Case> queue_cases() { return kQueueCases; }
 
 }  // namespace bm::cts

@@ -147,18 +147,18 @@ Status queues_in_turn(Rig& rig) {
   return {};
 }
 
-constexpr Case kCases[] = {{"timeline.signal_and_write", signal_and_write},
-                           {"timeline.wait_for_earlier_signal", wait_for_earlier_signal},
-                           {"timeline.wait_for_host", wait_for_host},
-                           {"timeline.held_copy", held_copy, Needs::kCopies},
-                           {"timeline.removed_wait", removed_wait, Needs::kCopies},
-                           {"timeline.timestamps_grow", timestamps_grow},
-                           {"timeline.many_submissions", many_submissions},
-                           {"timeline.queues_in_turn", queues_in_turn},
-                           {"timeline.empty_submission", empty_submission}};
+constexpr Case kTimelineCases[] = {{"timeline.signal_and_write", signal_and_write},
+                                   {"timeline.wait_for_earlier_signal", wait_for_earlier_signal},
+                                   {"timeline.wait_for_host", wait_for_host},
+                                   {"timeline.held_copy", held_copy, Needs::kCopies},
+                                   {"timeline.removed_wait", removed_wait, Needs::kCopies},
+                                   {"timeline.timestamps_grow", timestamps_grow},
+                                   {"timeline.many_submissions", many_submissions},
+                                   {"timeline.queues_in_turn", queues_in_turn},
+                                   {"timeline.empty_submission", empty_submission}};
 
 }  // namespace
 
-std::span<const Case> timeline_cases() { return kCases; }
+std::span<const Case> timeline_cases() { return kTimelineCases; }
 
 }  // namespace bm::cts

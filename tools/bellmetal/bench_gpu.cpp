@@ -24,19 +24,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Work = std::function<void()>;
 
-double time_us(const Work& work) {
-  const auto start = Clock::now();
-  work();
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
-double median(std::vector<double>& samples) {
-  if (samples.empty()) return 0;
-  const auto middle = samples.begin() + static_cast<long>(samples.size() / 2);
-  std::nth_element(samples.begin(), middle, samples.end());
-  return *middle;
-}
-
 struct Medians {
   double ours_us = 0, peer_us = 0;
 };

@@ -1,9 +1,12 @@
 #pragma once
-// A queue of a device as the measurements of its driver use it.
+// A queue of a device as the measurements of its driver use it, and how they time it.
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,6 +17,21 @@
 #include "tensor/exception.h"
 
 namespace bm::cli {
+
+inline double time_us(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+/// Of the samples, which it reorders; 0 of none.
+inline double median(std::vector<double>& samples) {
+  if (samples.empty()) return 0;
+  const auto middle = samples.begin() + static_cast<long>(samples.size() / 2);
+  std::nth_element(samples.begin(), middle, samples.end());
+  return *middle;
+}
 
 /// Memory of the contract with a 64-bit signal the host polls, and one program.
 class Rig {

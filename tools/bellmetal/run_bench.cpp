@@ -29,18 +29,6 @@ struct Row {
   std::string peer_name, goal;
 };
 
-double median(std::vector<double>& samples) {
-  std::nth_element(samples.begin(), samples.begin() + static_cast<long>(samples.size() / 2),
-                   samples.end());
-  return samples[samples.size() / 2];
-}
-
-double time_us(const std::function<void()>& work) {
-  const auto start = Clock::now();
-  work();
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
 /// Times of both sides. A peer that fails drops out; ours go on.
 struct Samples {
   std::vector<double> ours, theirs;

@@ -151,7 +151,7 @@ Result<std::vector<Line>> lines_of(const std::vector<Part>& parts, runtime::Devi
   return out;
 }
 
-Json json_of(const Line& l) {
+Json json_of_line(const Line& l) {
   Json out = {{"part", l.part},
               {"kernel", l.kernel->call.name},
               {"launches", l.kernel->launches},
@@ -239,7 +239,7 @@ int explain(const ExplainOptions& options, runtime::Device& device) {
         kUsage, options.json);
   if (options.json) {
     Json list = Json::array();
-    for (const Line& l : *lines) list.push_back(json_of(l));
+    for (const Line& l : *lines) list.push_back(json_of_line(l));
     print_json({{"device", device.name()}, {"subject", options.subject}, {"kernels", list}});
     return kOk;
   }

@@ -10,7 +10,7 @@ namespace bm::compiler {
 namespace {
 
 /// Vectors of rows, and iterations of K, that are copied side by side.
-constexpr uint32_t kVectors = 2, kPackUnroll = 4;
+constexpr uint32_t kVectors = 2, kTransposeUnroll = 4;
 /// Steps of an iteration of multiply_tile.
 constexpr int64_t kSteps = 4;
 
@@ -41,7 +41,7 @@ void PackedGemm::pack_a_transposed(const Contraction& c, const Tile& tile, Block
                     .inner_count = product.line_inner,
                     .at = b_.index(0),
                     .step = c.row_step,
-                    .unroll = kPackUnroll};
+                    .unroll = kTransposeUnroll};
   if (!product.line_outer)
     return pack_a_line(product, stage, block_.env, block_.row, block_.rows, parent);
   // In order: the last vector of a line reaches into the next.

@@ -12,7 +12,7 @@ using ir::Op;
 /// Vectors of a scan along the lanes whose chains of steps overlap.
 constexpr uint32_t kScanVectors = 4;
 /// Vectors of adjacent scans: whole lines of several pages are better than one of each.
-constexpr uint32_t kRowVectors = 8;
+constexpr uint32_t kScanRowVectors = 8;
 
 }  // namespace
 
@@ -32,7 +32,7 @@ void order_scan(const LaneChoice& lanes, bool has_jams, Schedule* schedule) {
   for (AxisPlan& a : loops) {
     if (a.range != lanes.range) continue;
     const double vectors = CostModel::trip_count(a.range) / a.lanes;
-    a.jam = a.range == schedule->scan ? kScanVectors : kRowVectors;
+    a.jam = a.range == schedule->scan ? kScanVectors : kScanRowVectors;
     while (a.jam > 1 && vectors < a.jam) a.jam /= 2;
   }
 }

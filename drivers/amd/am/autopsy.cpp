@@ -13,7 +13,7 @@
 namespace bm::amd::am {
 namespace {
 
-constexpr uint64_t kPage = 4096;
+constexpr uint64_t kReadPage = 4096;
 constexpr uint64_t kMemorySize = 0xde3;  // RCC_CONFIG_MEMSIZE, before anything is discovered
 constexpr uint32_t kAheadDwords = 64, kMostPackets = 24;
 // Between two looks at waves: one that computes has moved, one in a loop is still there.
@@ -305,7 +305,8 @@ bool read_gpu_memory(Bus& bus, const Card& card, const AutopsyOptions& options, 
                      std::span<std::byte> to) {
   for (size_t done = 0; done < to.size();) {
     const uint64_t at = va + done;
-    const auto part = to.subspan(done, std::min<uint64_t>(to.size() - done, kPage - at % kPage));
+    const auto part =
+        to.subspan(done, std::min<uint64_t>(to.size() - done, kReadPage - at % kReadPage));
     const PageWalk walk = walk_pages(bus, Block::kGc, at, *card.generation);
     if (!walk.is_mapped) return false;
     if (walk.is_system) {

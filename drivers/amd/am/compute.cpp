@@ -10,12 +10,12 @@ namespace {
 
 using firmware::amd::Kind;
 
-constexpr uint64_t kPage = 4096;
+constexpr uint64_t kMqdStride = 4096;
 // TIMEOUT: the kernel gives the RLC usec_timeout = 100 ms; two seconds for boards that train first.
 constexpr uint64_t kAutoloadTimeoutUs = 2'000'000;
 // TIMEOUT: unmapping a queue waits for waves to be thrown away; the kernel's longest is 2 s.
 constexpr uint64_t kDequeueTimeoutUs = 500'000;
-constexpr uint64_t kResetUs = 50'000;
+constexpr uint64_t kDequeueUs = 50'000;
 constexpr uint32_t kVmids = 16, kResetWaves = 2;
 constexpr uint32_t kComputeMe = 1;
 // AMDGPU_DOORBELL_LAYOUT1_XCC_RANGE, in 64-bit words.
@@ -26,8 +26,8 @@ constexpr uint32_t kAddressConfig = 0x2a114042;
 }  // namespace
 
 Status Compute::allocate_boot() {
-  mqds_ = BM_TRY(memory_.allocate_boot(kPage * kComputeQueues * bus_.instances(Block::kGc), kPage,
-                                       "queue descriptors"));
+  mqds_ = BM_TRY(memory_.allocate_boot(kMqdStride * kComputeQueues * bus_.instances(Block::kGc),
+                                       kMqdStride, "queue descriptors"));
   return {};
 }
 
@@ -145,7 +145,7 @@ Status Compute::set_running(bool is_running) {
     set_running_instance(is_running);
     return bus_.status();
   }));
-  bus_.sleep_us(is_running ? kResetUs : 50);
+  bus_.sleep_us(is_running ? kDequeueUs : 50);
   return bus_.status();
 }
 
@@ -178,13 +178,13 @@ void Compute::set_running_instance(bool is_running) {
 
 Status Compute::start_queue(uint32_t queue, MqdRequest request) {
   request.xccs = bus_.instances(Block::kGc);
-  request.stride = kPage;
-  const uint64_t first = mqds_ + queue * request.xccs * kPage;
+  request.stride = kMqdStride;
+  const uint64_t first = mqds_ + queue * request.xccs * kMqdStride;
   const uint32_t served = request.is_aql ? request.xccs : 1;
   // The first one last: whoever is told of packets finds the others there.
   for (uint32_t left = served; left > 0; --left) {
     request.xcc = left - 1;
-    const uint64_t physical = first + request.xcc * kPage;
+    const uint64_t physical = first + request.xcc * kMqdStride;
     request.address = gmc_.controller_address(physical);
     BM_TRY(bus_.with_instance(Block::kGc, request.xcc,
                               [&] { return program_queue(queue, physical, request); }));
@@ -264,7 +264,7 @@ Status Compute::reset(const Firmware& firmware) {
                         {{GRBM_SOFT_RESET_soft_reset_cp, 1}, {GRBM_SOFT_RESET_soft_reset_cpc, 1}});
       return bus_.status();
     }));
-    bus_.sleep_us(kResetUs);
+    bus_.sleep_us(kDequeueUs);
     BM_TRY(bus_.for_each_instance(Block::kGc, [&](uint32_t) {
       bus_.write({Block::kGc, Reg::GRBM_SOFT_RESET}, 0);
       return bus_.status();

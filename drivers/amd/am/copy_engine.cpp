@@ -11,7 +11,7 @@ namespace {
 // CACHE_READ_POLICY_L2__DEFAULT (no allocation), CACHE_WRITE_POLICY_L2__DEFAULT (bypass).
 constexpr uint32_t kReadPolicy = 2, kWritePolicy = 3;
 constexpr uint32_t kHangUnits = 100;  // of 100 ms
-constexpr uint64_t kResetUs = 100;
+constexpr uint64_t kSdmaResetUs = 100;
 // TIMEOUT: the firmware has answered by then; the kernel waits usec_timeout, 100 ms.
 constexpr uint64_t kInstanceResetUs = 100'000;
 
@@ -151,7 +151,7 @@ Status CopyEngines::reset_instances() {
   if (!done && done.error().code == Code::kUnsupported) {
     bus_.stages.note("halted only: " + done.error().message);
     set_all_halted(true);
-    bus_.sleep_us(kResetUs);
+    bus_.sleep_us(kSdmaResetUs);
     set_all_halted(false);
     return bus_.status();
   }
@@ -169,14 +169,14 @@ Status CopyEngines::reset() {
   using enum Field;
   if (form_->block != Block::kGc) return reset_instances();
   set_all_halted(true);
-  bus_.sleep_us(kResetUs);
+  bus_.sleep_us(kSdmaResetUs);
   bus_.write_fields(Block::kGc, {{GRBM_SOFT_RESET_soft_reset_sdma0, 1},
                                  {GRBM_SOFT_RESET_soft_reset_sdma1, engines_ > 1 ? 1u : 0u}});
   static_cast<void>(bus_.read({Block::kGc, Reg::GRBM_SOFT_RESET}));
-  bus_.sleep_us(kResetUs);
+  bus_.sleep_us(kSdmaResetUs);
   bus_.write({Block::kGc, Reg::GRBM_SOFT_RESET}, 0);
   static_cast<void>(bus_.read({Block::kGc, Reg::GRBM_SOFT_RESET}));
-  bus_.sleep_us(kResetUs);
+  bus_.sleep_us(kSdmaResetUs);
   set_all_halted(false);
   return bus_.status();
 }

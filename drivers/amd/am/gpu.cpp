@@ -28,7 +28,7 @@ constexpr uint32_t kLeftInOrder = 0, kInUse = 1;
 constexpr uint64_t kMemorySize = 0xde3;
 // TIMEOUT: mode 1 takes half a second (SMU13_MODE1_RESET_WAIT_TIME_IN_MS); then the card has to
 // answer again, which the kernel waits usec_timeout for. Five seconds for slow boards.
-constexpr uint64_t kResetUs = 500'000, kBackUs = 5'000'000;
+constexpr uint64_t kModeOneUs = 500'000, kBackUs = 5'000'000;
 
 // Standard header: registers that a reset may clear (amdgpu_device_cache_pci_state).
 constexpr uint32_t kCommand = 0x04, kFirstBar = 0x10, kPastBars = 0x28;
@@ -379,7 +379,7 @@ Status AmGpu::reset_card() {
                   "bus nor the function can be reset ({}; {}): switch the machine off and on",
                   slot.error().message, done.error().message);
   }
-  bus_.sleep_us(kResetUs);
+  bus_.sleep_us(kModeOneUs);
   for (size_t i = 0; i < bars.size(); ++i) {
     const uint32_t offset = kFirstBar + static_cast<uint32_t>(i) * 4;
     const uint32_t now = BM_TRY(bus_.read_config(offset, 4));
@@ -393,7 +393,7 @@ Status AmGpu::reset_card() {
     if (bus_.clock().now_us() - begun > kBackUs)
       return fail(Code::kTimeout,
                   "{} ms after its reset the card still gives {:#x} for its memory size",
-                  (kResetUs + kBackUs) / 1000, size);
+                  (kModeOneUs + kBackUs) / 1000, size);
     bus_.sleep_us(1000);
   }
   BM_TRY(psp_->wait_bootloader());

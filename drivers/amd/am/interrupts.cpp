@@ -9,7 +9,7 @@
 namespace bm::amd::am {
 namespace {
 
-constexpr uint64_t kRingBytes = 256 << 10, kPage = 4096;
+constexpr uint64_t kRingBytes = 256 << 10, kPointerPage = 4096;
 constexpr uint32_t kRingMask = kRingBytes - 1;
 constexpr uint32_t kRingLog = 16;  // of dwords
 constexpr uint32_t kSpaceGpu = 4;  // MC_SPACE: addresses of the memory controller
@@ -137,9 +137,9 @@ InterruptMeaning explain_interrupt(const Interrupt& interrupt, InterruptForm for
 }
 
 Status InterruptRings::allocate_boot() {
-  ring_ = BM_TRY(memory_.allocate_boot(kRingBytes, kPage, "interrupt ring"));
-  ring1_ = BM_TRY(memory_.allocate_boot(kRingBytes, kPage, "second interrupt ring"));
-  pointer_ = BM_TRY(memory_.allocate_boot(kPage, kPage, "interrupt write pointer"));
+  ring_ = BM_TRY(memory_.allocate_boot(kRingBytes, kPointerPage, "interrupt ring"));
+  ring1_ = BM_TRY(memory_.allocate_boot(kRingBytes, kPointerPage, "second interrupt ring"));
+  pointer_ = BM_TRY(memory_.allocate_boot(kPointerPage, kPointerPage, "interrupt write pointer"));
   return {};
 }
 

@@ -93,7 +93,7 @@ constexpr SocketLayout kLayoutMi300{.counter = 0,
                                     .chiplets = 8,
                                     .bytes = 1404};
 
-constexpr MetricsRow kRows[] = {
+constexpr MetricsRow kMetricsRows[] = {
     {13, 0, 0, &kLayout13, 15, 0x004e1e00}, {13, 0, 6, nullptr, 0, 0, &kLayoutMi300},
     {13, 0, 7, &kLayout13, 15, 0x00521400}, {13, 0, 10, &kLayout13, 15, 0x00500800},
     {14, 0, 2, &kLayout14, 5, 0},           {14, 0, 3, &kLayout14, 5, 0},
@@ -151,10 +151,10 @@ std::optional<std::string> Sensors::throttled_by() const {
 }
 
 const MetricsRow* find_metrics_row(uint8_t major, uint8_t minor, uint8_t revision) {
-  const auto* const row = std::ranges::find_if(kRows, [&](const MetricsRow& one) {
+  const auto* const row = std::ranges::find_if(kMetricsRows, [&](const MetricsRow& one) {
     return one.major == major && one.minor == minor && one.revision == revision;
   });
-  return row == std::end(kRows) ? nullptr : row;
+  return row == std::end(kMetricsRows) ? nullptr : row;
 }
 
 Result<uint32_t> MetricsRow::counter(std::span<const std::byte> table) const {

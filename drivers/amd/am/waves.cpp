@@ -14,7 +14,7 @@ struct WaveRegisters {
   uint32_t barrier;              ///< bit of STATUS; 0: it has none
 };
 constexpr uint32_t kStatus = 0x102, kStatePrivate = 0x104, kExecLow = 0x27e, kExecHigh = 0x27f;
-constexpr uint32_t kTrap = 1u << 14, kValid = 1u << 16;  // of SQ_WAVE_STATUS
+constexpr uint32_t kTrap = 1u << 14, kWaveValid = 1u << 16;  // of SQ_WAVE_STATUS
 constexpr WaveRegisters kGfx11{.pc_low = 0x108,
                                .pc_high = 0x109,
                                .exceptions = 0x103,
@@ -106,7 +106,7 @@ WaveScan scan_waves(Bus& bus, const Card& card, size_t most, uint64_t limit_us) 
         waves.select(at / arrays, at % arrays, wgp, simd);
         for (uint32_t slot = 0; slot < card.chip->waves_per_simd; ++slot) {
           const uint32_t status = waves.status(slot);
-          if ((status & kValid) == 0 || status == UINT32_MAX) continue;
+          if ((status & kWaveValid) == 0 || status == UINT32_MAX) continue;
           WaveState wave{.engine = static_cast<uint8_t>(at / arrays),
                          .array = static_cast<uint8_t>(at % arrays),
                          .wgp = static_cast<uint8_t>(wgp),

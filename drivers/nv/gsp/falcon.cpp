@@ -22,7 +22,7 @@ constexpr uint64_t kDmaUs = 2'000'000;
 constexpr uint32_t kBlock = 256;
 
 std::vector<uint32_t> words_of(std::span<const std::byte> bytes) {
-  std::vector<uint32_t> words((bytes.size() + 3) / 4);
+  std::vector<uint32_t> words(bytes.size() / 4 + (bytes.size() % 4 != 0));
   if (!bytes.empty()) std::memcpy(words.data(), bytes.data(), bytes.size());
   return words;
 }

@@ -15,14 +15,15 @@
 namespace bm::sim::nv {
 namespace {
 
-constexpr uint32_t kWaitForIdle = 0x110, kLineLength = 0x180, kLineCount = 0x184, kOutUpper = 0x188,
-                   kOutLower = 0x18c, kPitchOut = 0x190, kLaunchDma = 0x1b0, kInlineData = 0x1b4,
-                   kInvalidateSked = 0x298, kSharedUpper = 0x2a0, kSharedLower = 0x2a4,
-                   kPcasA = 0x2b4, kSignalingPcasB = 0x2bc, kSignalingPcas2B = 0x2c0,
-                   kLocalSizeUpper = 0x2e4, kLocalSizeLower = 0x2e8, kInlineQmdUpper = 0x318,
-                   kInlineQmdLower = 0x31c, kInlineQmd = 0x320, kLocalUpper = 0x790,
-                   kLocalLower = 0x794, kLocalWindowUpper = 0x7b0, kLocalWindowLower = 0x7b4,
-                   kReportA = 0x1b00, kReportD = 0x1b0c;
+constexpr uint32_t kWaitForIdle = 0x110, kInlineLineLength = 0x180, kInlineLineCount = 0x184,
+                   kInlineOutUpper = 0x188, kInlineOutLower = 0x18c, kInlinePitchOut = 0x190,
+                   kInlineLaunchDma = 0x1b0, kInlineData = 0x1b4, kInvalidateSked = 0x298,
+                   kSharedUpper = 0x2a0, kSharedLower = 0x2a4, kPcasA = 0x2b4,
+                   kSignalingPcasB = 0x2bc, kSignalingPcas2B = 0x2c0, kLocalSizeUpper = 0x2e4,
+                   kLocalSizeLower = 0x2e8, kInlineQmdUpper = 0x318, kInlineQmdLower = 0x31c,
+                   kInlineQmd = 0x320, kLocalUpper = 0x790, kLocalLower = 0x794,
+                   kLocalWindowUpper = 0x7b0, kLocalWindowLower = 0x7b4, kReportA = 0x1b00,
+                   kReportD = 0x1b0c;
 /// HOPPER_COMPUTE_A (clcbc0.h).
 constexpr uint32_t kFirstWideWindow = 0xcbc0;
 /// Longest chain of dependent launches; a longer one is taken for a loop.
@@ -40,8 +41,8 @@ Outcome exception(std::string what, std::optional<SmError> sm = std::nullopt) {
 Outcome start_inline(Channel& channel, const Subchannel& subchannel, uint32_t flags) {
   if (bits(flags, 0, 0) != 1) return exception("inline data to block-linear memory");
   if (channel.inline_left != 0) return exception("inline data while other data is awaited");
-  const uint64_t length = subchannel.methods[kLineLength / 4];
-  const uint64_t lines = std::max(subchannel.methods[kLineCount / 4], 1u);
+  const uint64_t length = subchannel.methods[kInlineLineLength / 4];
+  const uint64_t lines = std::max(subchannel.methods[kInlineLineCount / 4], 1u);
   if (length == 0 || length * lines > (uint64_t{1} << 24))
     return exception(fmt::format("inline data of {} lines of {} bytes", lines, length));
   channel.inline_left = length * lines;
@@ -58,9 +59,9 @@ Outcome add_inline(Gpu& gpu, Channel& channel, const Subchannel& subchannel, uin
   if (channel.inline_left != 0) return {};
   ++gpu.counts().inline_writes;
   GpuMemory memory(*channel.space);
-  const uint64_t out = pair(subchannel, kOutUpper, kOutLower);
-  const uint64_t length = subchannel.methods[kLineLength / 4];
-  const uint64_t pitch = subchannel.methods[kPitchOut / 4];
+  const uint64_t out = pair(subchannel, kInlineOutUpper, kInlineOutLower);
+  const uint64_t length = subchannel.methods[kInlineLineLength / 4];
+  const uint64_t pitch = subchannel.methods[kInlinePitchOut / 4];
   for (uint64_t line = 0; line * length < channel.inline_data.size(); ++line)
     if (!memory.write(out + line * pitch, channel.inline_data.data() + line * length, length))
       return mmu_fault(memory, "inline data");
@@ -263,7 +264,7 @@ Outcome compute_method(Gpu& gpu, Channel& channel, Subchannel& subchannel, uint3
                        uint32_t value) {
   switch (offset) {
     case kWaitForIdle: channel.needs_idle = true; return {};
-    case kLaunchDma: return start_inline(channel, subchannel, value);
+    case kInlineLaunchDma: return start_inline(channel, subchannel, value);
     case kInlineData: return add_inline(gpu, channel, subchannel, value);
     case kReportD: return report(gpu, channel, subchannel, value);
     case kInvalidateSked: return invalidate_descriptors(channel);

@@ -9,7 +9,7 @@
 namespace bm::sim::nv {
 namespace {
 
-constexpr uint64_t kNowhere = 0xdead'0000'0000, kPage = 4096;
+constexpr uint64_t kNowhere = 0xdead'0000'0000, kSmallPage = 4096;
 constexpr int kLeastUrgent = 19;  // of threads, as nice(1) has it
 // As programs of models have them (program_ptx.cpp).
 constexpr uint64_t kCountWord = 80 * 4, kArguments = 0x160;
@@ -34,13 +34,13 @@ uint64_t target_of(GpuMemory& memory, uint64_t slot) {
 /// First address at or after `va` that is not mapped, and the first of all those before it that
 /// are.
 uint64_t gap_after(const GpuMemory& memory, uint64_t va) {
-  va = va / kPage * kPage;
-  while (memory.is_mapped(va, 1)) va += kPage;
+  va = va / kSmallPage * kSmallPage;
+  while (memory.is_mapped(va, 1)) va += kSmallPage;
   return va;
 }
 uint64_t begin_before(const GpuMemory& memory, uint64_t va) {
-  va = va / kPage * kPage;
-  while (memory.is_mapped(va - kPage, 1)) va -= kPage;
+  va = va / kSmallPage * kSmallPage;
+  while (memory.is_mapped(va - kSmallPage, 1)) va -= kSmallPage;
   return va;
 }
 

@@ -20,20 +20,20 @@ constexpr std::array<Range, 38> kEveryCompute = {
      {4776, 4776},   {4912, 4920},  {5156, 5156}, {5416, 5416}, {5456, 5476}, {5492, 5500},
      {5784, 5784},   {6468, 6468},  {6700, 6716}, {6912, 6924}, {9720, 9724}, {9736, 9736},
      {13044, 13292}, {13312, 14332}}};
-constexpr std::array<Range, 7> kTuring = {{{0x194, 0x1ac},
-                                           {0x214, 0x218},
-                                           {0x270, 0x270},
-                                           {0x290, 0x290},
-                                           {0x29c, 0x29c},
-                                           {0x2a8, 0x2a8},
-                                           {0x540, 0x57c}}};
-constexpr std::array<Range, 7> kGa100 = {{{0x194, 0x1ac},
-                                          {0x214, 0x218},
-                                          {0x270, 0x270},
-                                          {0x290, 0x290},
-                                          {0x29c, 0x29c},
-                                          {0x2a8, 0x2a8},
-                                          {0x2c0, 0x2c0}}};
+constexpr std::array<Range, 7> kTuringMethods = {{{0x194, 0x1ac},
+                                                  {0x214, 0x218},
+                                                  {0x270, 0x270},
+                                                  {0x290, 0x290},
+                                                  {0x29c, 0x29c},
+                                                  {0x2a8, 0x2a8},
+                                                  {0x540, 0x57c}}};
+constexpr std::array<Range, 7> kGa100Methods = {{{0x194, 0x1ac},
+                                                 {0x214, 0x218},
+                                                 {0x270, 0x270},
+                                                 {0x290, 0x290},
+                                                 {0x29c, 0x29c},
+                                                 {0x2a8, 0x2a8},
+                                                 {0x2c0, 0x2c0}}};
 constexpr std::array<Range, 14> kGa102Ada = {{{0x114, 0x124},
                                               {0x158, 0x168},
                                               {0x194, 0x1ac},
@@ -48,38 +48,38 @@ constexpr std::array<Range, 14> kGa102Ada = {{{0x114, 0x124},
                                               {0x7fc, 0x7fc},
                                               {0xdec, 0xdec},
                                               {0x3800, 0x3ffc}}};
-constexpr std::array<Range, 14> kHopper = {{{0x114, 0x124},
-                                            {0x158, 0x168},
-                                            {0x194, 0x1ac},
-                                            {0x1ec, 0x1ec},
-                                            {0x214, 0x218},
-                                            {0x29c, 0x29c},
-                                            {0x2c0, 0x2c0},
-                                            {0x420, 0x49c},
-                                            {0x550, 0x574},
-                                            {0x7ac, 0x7ac},
-                                            {0x7b8, 0x7bc},
-                                            {0x7fc, 0x7fc},
-                                            {0xdec, 0xdec},
-                                            {0x3800, 0x3ffc}}};
-constexpr std::array<Range, 18> kBlackwell = {{{0x114, 0x124},
-                                               {0x158, 0x168},
-                                               {0x1ec, 0x1ec},
-                                               {0x20c, 0x20c},
-                                               {0x2c0, 0x2c0},
-                                               {0x420, 0x49c},
-                                               {0x550, 0x570},
-                                               {0x74c, 0x74c},
-                                               {0x75c, 0x75c},
-                                               {0x7ac, 0x7ac},
-                                               {0x7b8, 0x7bc},
-                                               {0x7fc, 0x7fc},
-                                               {0xdec, 0xdec},
-                                               {0xf10, 0xf10},
-                                               {0xffc, 0xffc},
-                                               {0x1458, 0x1464},
-                                               {0x1930, 0x1938},
-                                               {0x3800, 0x3ffc}}};
+constexpr std::array<Range, 14> kHopperMethods = {{{0x114, 0x124},
+                                                   {0x158, 0x168},
+                                                   {0x194, 0x1ac},
+                                                   {0x1ec, 0x1ec},
+                                                   {0x214, 0x218},
+                                                   {0x29c, 0x29c},
+                                                   {0x2c0, 0x2c0},
+                                                   {0x420, 0x49c},
+                                                   {0x550, 0x574},
+                                                   {0x7ac, 0x7ac},
+                                                   {0x7b8, 0x7bc},
+                                                   {0x7fc, 0x7fc},
+                                                   {0xdec, 0xdec},
+                                                   {0x3800, 0x3ffc}}};
+constexpr std::array<Range, 18> kBlackwellMethods = {{{0x114, 0x124},
+                                                      {0x158, 0x168},
+                                                      {0x1ec, 0x1ec},
+                                                      {0x20c, 0x20c},
+                                                      {0x2c0, 0x2c0},
+                                                      {0x420, 0x49c},
+                                                      {0x550, 0x570},
+                                                      {0x74c, 0x74c},
+                                                      {0x75c, 0x75c},
+                                                      {0x7ac, 0x7ac},
+                                                      {0x7b8, 0x7bc},
+                                                      {0x7fc, 0x7fc},
+                                                      {0xdec, 0xdec},
+                                                      {0xf10, 0xf10},
+                                                      {0xffc, 0xffc},
+                                                      {0x1458, 0x1464},
+                                                      {0x1930, 0x1938},
+                                                      {0x3800, 0x3ffc}}};
 
 // Source: the same, classes/dma-copy/clc5b5.h … clcab5.h.
 constexpr std::array<Range, 10> kEveryCopy = {{{0x100, 0x100},
@@ -104,12 +104,12 @@ bool is_in(std::span<const Range> ranges, uint32_t offset) {
 
 std::span<const Range> compute_extras(uint32_t object_class) {
   switch (object_class) {
-    case 0xc5c0: return kTuring;
-    case 0xc6c0: return kGa100;
+    case 0xc5c0: return kTuringMethods;
+    case 0xc6c0: return kGa100Methods;
     case 0xc7c0:
     case 0xc9c0: return kGa102Ada;
-    case 0xcbc0: return kHopper;
-    default: return kBlackwell;
+    case 0xcbc0: return kHopperMethods;
+    default: return kBlackwellMethods;
   }
 }
 

@@ -239,7 +239,7 @@ Status lower_testp(Builder& b) {
   return {};
 }
 
-constexpr Operation kOperations[] = {
+constexpr Operation kArithmeticOperations[] = {
     {"add", &lower_add},
     {"sub", &lower_sub},
     {"mul", &lower_mul},
@@ -260,7 +260,7 @@ constexpr Operation kOperations[] = {
 
 }  // namespace
 
-std::span<const Operation> arithmetic_operations() { return kOperations; }
+std::span<const Operation> arithmetic_operations() { return kArithmeticOperations; }
 
 void emit_flush(Builder& b, Type t, uint32_t to, uint32_t from) {
   if (t == Type::kF32) b.emit(&map1<Flush, float>, {to, from});

@@ -169,10 +169,11 @@ Status lower_atomic(Builder& b) {
   return {};
 }
 
-constexpr Operation kOperations[] = {{"atom", &lower_atomic<true>}, {"red", &lower_atomic<false>}};
+constexpr Operation kAtomicOperations[] = {{"atom", &lower_atomic<true>},
+                                           {"red", &lower_atomic<false>}};
 
 }  // namespace
 
-std::span<const Operation> atomic_operations() { return kOperations; }
+std::span<const Operation> atomic_operations() { return kAtomicOperations; }
 
 }  // namespace bm::sim::ptx

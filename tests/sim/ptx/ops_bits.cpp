@@ -382,7 +382,7 @@ Status lower_dot(Builder& b) {
   return {};
 }
 
-constexpr Operation kOperations[] = {
+constexpr Operation kBitsOperations[] = {
     {"and", &lower_logic<And, 2>},
     {"or", &lower_logic<Or, 2>},
     {"xor", &lower_logic<Xor, 2>},
@@ -408,6 +408,6 @@ constexpr Operation kOperations[] = {
 
 }  // namespace
 
-std::span<const Operation> bit_operations() { return kOperations; }
+std::span<const Operation> bit_operations() { return kBitsOperations; }
 
 }  // namespace bm::sim::ptx

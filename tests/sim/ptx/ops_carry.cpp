@@ -72,7 +72,7 @@ Status lower_madc(Builder& b) {
   return b.unknown_form();
 }
 
-constexpr Operation kOperations[] = {
+constexpr Operation kCarryOperations[] = {
     {"addc", &lower_reading<Carry::kAdd>},
     {"subc", &lower_reading<Carry::kSub>},
     {"madc", &lower_madc},
@@ -80,7 +80,7 @@ constexpr Operation kOperations[] = {
 
 }  // namespace
 
-std::span<const Operation> carry_operations() { return kOperations; }
+std::span<const Operation> carry_operations() { return kCarryOperations; }
 
 Status lower_carry(Builder& b, Carry what, bool reads) {
   const bool writes = b.has(".cc") || !reads;

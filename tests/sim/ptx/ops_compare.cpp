@@ -284,11 +284,11 @@ Status lower_slct(Builder& b) {
   return {};
 }
 
-constexpr Operation kOperations[] = {
+constexpr Operation kCompareOperations[] = {
     {"setp", &lower_setp}, {"set", &lower_set}, {"selp", &lower_selp}, {"slct", &lower_slct}};
 
 }  // namespace
 
-std::span<const Operation> compare_operations() { return kOperations; }
+std::span<const Operation> compare_operations() { return kCompareOperations; }
 
 }  // namespace bm::sim::ptx

@@ -98,7 +98,7 @@ Status lower_bar(Builder& b) {
   return {};
 }
 
-constexpr Operation kOperations[] = {
+constexpr Operation kControlOperations[] = {
     {"bra", &lower_bra},
     {"brx", &lower_brx},
     {"call", &lower_call},
@@ -118,6 +118,6 @@ constexpr Operation kOperations[] = {
 
 }  // namespace
 
-std::span<const Operation> control_operations() { return kOperations; }
+std::span<const Operation> control_operations() { return kControlOperations; }
 
 }  // namespace bm::sim::ptx

@@ -540,10 +540,10 @@ Status lower_mov(Builder& b) {
   return {};
 }
 
-constexpr Operation kOperations[] = {{"cvt", &lower_cvt}, {"mov", &lower_mov}};
+constexpr Operation kConvertOperations[] = {{"cvt", &lower_cvt}, {"mov", &lower_mov}};
 
 }  // namespace
 
-std::span<const Operation> convert_operations() { return kOperations; }
+std::span<const Operation> convert_operations() { return kConvertOperations; }
 
 }  // namespace bm::sim::ptx

@@ -111,7 +111,7 @@ Status lower_cp(Builder& b) {
   return {};
 }
 
-constexpr Operation kOperations[] = {{"cp", &lower_cp}};
+constexpr Operation kCopyOperations[] = {{"cp", &lower_cp}};
 
 }  // namespace
 
@@ -124,6 +124,6 @@ void fence_proxy(Exec& x, const Inst&) {
   if (x.cells) each_thread(x, [&](uint32_t i) { ++x.cells->fences[i]; });
 }
 
-std::span<const Operation> copy_operations() { return kOperations; }
+std::span<const Operation> copy_operations() { return kCopyOperations; }
 
 }  // namespace bm::sim::ptx

@@ -449,10 +449,10 @@ Status lower_wgmma(Builder& b) {
   return is_fence || is_commit || is_wait ? Status{} : b.unknown_form();
 }
 
-constexpr Operation kOperations[] = {{"wgmma", &lower_wgmma}};
+constexpr Operation kGroupMatrixOperations[] = {{"wgmma", &lower_wgmma}};
 
 }  // namespace
 
-std::span<const Operation> group_matrix_operations() { return kOperations; }
+std::span<const Operation> group_matrix_operations() { return kGroupMatrixOperations; }
 
 }  // namespace bm::sim::ptx

@@ -211,10 +211,10 @@ Status lower_mma(Builder& b) {
   return {};
 }
 
-constexpr Operation kOperations[] = {{"mma", &lower_mma}};
+constexpr Operation kMatrixOperations[] = {{"mma", &lower_mma}};
 
 }  // namespace
 
-std::span<const Operation> matrix_operations() { return kOperations; }
+std::span<const Operation> matrix_operations() { return kMatrixOperations; }
 
 }  // namespace bm::sim::ptx

@@ -208,7 +208,7 @@ Status lower_createpolicy(Builder& b) {
   return {};
 }
 
-constexpr Operation kOperations[] = {
+constexpr Operation kMemoryOperations[] = {
     {"ld", &lower_access<true>},    {"ldu", &lower_access<true>},
     {"st", &lower_access<false>},   {"cvta", &lower_cvta},
     {"isspacep", &lower_isspacep},  {"prefetch", &lower_hint},
@@ -218,7 +218,7 @@ constexpr Operation kOperations[] = {
 
 }  // namespace
 
-std::span<const Operation> memory_operations() { return kOperations; }
+std::span<const Operation> memory_operations() { return kMemoryOperations; }
 
 void set_address(Inst& in, const Builder::Address& a) {
   in.op[kAddressOp] = a.base;

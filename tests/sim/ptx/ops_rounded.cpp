@@ -143,7 +143,7 @@ Status lower_rsqrt(Builder& b) {
   return emit_float(b, for_float<Unary<InDouble<&rsqrt_of>>>(t), t, 1, m);
 }
 
-constexpr Operation kOperations[] = {
+constexpr Operation kRoundedOperations[] = {
     {"ex2", &lower_approximate<&exp2_of, true, true>},
     {"lg2", &lower_approximate<&log2_of, false, true>},
     {"sin", &lower_approximate<&sin_of, false, true>},
@@ -156,7 +156,7 @@ constexpr Operation kOperations[] = {
 
 }  // namespace
 
-std::span<const Operation> rounding_operations() { return kOperations; }
+std::span<const Operation> rounding_operations() { return kRoundedOperations; }
 
 bool take_rounding(Builder& b, Rounding& out) {
   if (b.has(".rn")) return out = Rounding::kNearest, true;

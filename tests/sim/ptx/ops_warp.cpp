@@ -286,7 +286,7 @@ Status lower_movmatrix(Builder& b) {
   return {};
 }
 
-constexpr Operation kOperations[] = {
+constexpr Operation kWarpOperations[] = {
     {"shfl", &lower_shfl},
     {"vote", &lower_vote},
     {"activemask", &lower_activemask},
@@ -300,6 +300,6 @@ constexpr Operation kOperations[] = {
 
 }  // namespace
 
-std::span<const Operation> warp_operations() { return kOperations; }
+std::span<const Operation> warp_operations() { return kWarpOperations; }
 
 }  // namespace bm::sim::ptx

@@ -4,18 +4,18 @@ namespace bm::test {
 namespace {
 
 // Far apart, so that an index that runs away does not reach the next buffer.
-constexpr uint64_t kFirst = uint64_t{7} << 36, kApart = uint64_t{1} << 36;
+constexpr uint64_t kPtxFirst = uint64_t{7} << 36, kPtxApart = uint64_t{1} << 36;
 
 class Buffers final : public sim::ptx::Memory {
  public:
   Buffers(std::span<std::vector<std::byte>> buffers, uint64_t shift)
       : buffers_(buffers), shift_(shift) {}
 
-  uint64_t address(size_t i) const { return kFirst + i * kApart + shift_; }
+  uint64_t address(size_t i) const { return kPtxFirst + i * kPtxApart + shift_; }
 
   std::byte* at(uint64_t where, uint32_t bytes, sim::ptx::Access) override {
-    if (where < kFirst) return nullptr;
-    const uint64_t i = (where - kFirst) / kApart, offset = (where - kFirst) % kApart;
+    if (where < kPtxFirst) return nullptr;
+    const uint64_t i = (where - kPtxFirst) / kPtxApart, offset = (where - kPtxFirst) % kPtxApart;
     if (i >= buffers_.size() || offset < shift_ || offset - shift_ + bytes > buffers_[i].size())
       return nullptr;
     return buffers_[i].data() + (offset - shift_);

@@ -10,13 +10,12 @@
 namespace bm::cli {
 namespace {
 
-constexpr uint16_t kAmd = 0x1002, kNvidia = 0x10de;
 constexpr uint8_t kDisplay = 0x03;
 
 /// A display or an accelerator of AMD's or NVIDIA's.
 bool is_card(const PciIdentity& identity) {
   const uint32_t base_class = identity.class_code >> 16;
-  return (identity.vendor == kAmd || identity.vendor == kNvidia) &&
+  return (identity.vendor == kAmdVendor || identity.vendor == kNvidiaVendor) &&
          (base_class == 0x03 || base_class == 0x12);
 }
 
@@ -71,10 +70,10 @@ Result<std::unique_ptr<PciFunction>> open_function(System& system, const CardOpt
   *chosen = BM_TRY(choose_function(system, options));
   PciSelector selector = BM_TRY(parse_pci_selector(*chosen));
   // Some servers open no function that was not asked for by vendor.
-  selector.vendor = kAmd;
+  selector.vendor = kAmdVendor;
   auto function = open_pci(system, selector);
   if (function || function.error().code != Code::kNotFound) return function;
-  selector.vendor = kNvidia;
+  selector.vendor = kNvidiaVendor;
   selector.base_class = kDisplay;
   if (auto other = open_pci(system, selector)) return other;
   return function;

@@ -11,6 +11,7 @@
 #include "drivers/transport/system.h"
 #include "firmware/store.h"
 #include "runtime/base/result.h"
+#include "tools/bellmetal/bringup/vendors.h"
 
 namespace CLI {
 class App;

@@ -9,6 +9,7 @@
 #include "drivers/transport/pci_enumerate.h"
 #include "tools/bellmetal/bringup/doctor_card.h"
 #include "tools/bellmetal/output.h"
+#include "tools/bellmetal/bringup/vendors.h"
 
 namespace bm::cli {
 namespace {
@@ -238,8 +239,6 @@ void examine_nvidia(System& system, std::vector<Finding>* list) {
                                   "apt install the CUDA toolkit's libnvrtc", false));
 }
 
-constexpr uint16_t kAmd = 0x1002, kNvidia = 0x10de;
-
 /// Whether the PCI bus shows a display or accelerator of `vendor`; true where it shows nothing.
 bool has_gpu_of(System& system, uint16_t vendor) {
   const auto found = enumerate_pci(system, [vendor](const PciIdentity& identity) {
@@ -289,14 +288,14 @@ Result<std::vector<Finding>> examine(System& system, const DoctorOptions& option
   examine_opencl(system, &list);
   // What a machine without such a GPU lacks is of interest to who names the device alone.
   const bool is_named = !options.device.empty();
-  const bool wants_amd = is_named || has_gpu_of(system, kAmd);
+  const bool wants_amd = is_named || has_gpu_of(system, kAmdVendor);
   if (wants_amd)
     examine_amd(system, &list);
   else
     list.push_back({.subject = "AMD GPUs",
                     .seen = "none in this machine; modelled ones are named by --pci remote:/path",
                     .ways = kWayKfd});
-  if (is_named || has_gpu_of(system, kNvidia))
+  if (is_named || has_gpu_of(system, kNvidiaVendor))
     examine_nvidia(system, &list);
   else
     list.push_back({.subject = "NVIDIA GPUs", .seen = "none in this machine", .ways = kWayNv});

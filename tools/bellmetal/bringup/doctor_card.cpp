@@ -13,15 +13,14 @@
 #include "tools/bellmetal/bringup/chips.h"
 #include "tools/bellmetal/bringup/nvidia.h"
 #include "tools/bellmetal/output.h"
+#include "tools/bellmetal/bringup/vendors.h"
 
 namespace bm::cli {
 namespace {
 
-constexpr uint16_t kAmd = 0x1002;
-
 bool is_examined(const PciIdentity& identity) {
   const uint32_t base_class = identity.class_code >> 16;
-  return (identity.vendor == kAmd && (base_class == 0x03 || base_class == 0x12)) ||
+  return (identity.vendor == kAmdVendor && (base_class == 0x03 || base_class == 0x12)) ||
          (identity.vendor == kNvidiaVendor && base_class == 0x03);
 }
 
@@ -247,7 +246,7 @@ void examine_card(System& system, const PciInfo& info, std::vector<Finding>* lis
   list->push_back(examine_link(info, card));
   list->push_back(examine_display(info, card));
   list->push_back(examine_holders(system, info, card));
-  if (info.identity.vendor == kAmd) examine_firmware(info, card, list);
+  if (info.identity.vendor == kAmdVendor) examine_firmware(info, card, list);
   if (info.identity.vendor == kNvidiaVendor)
     list->push_back({.subject = card + " firmware",
                      .seen = "its chip says which files; it is read from the card",

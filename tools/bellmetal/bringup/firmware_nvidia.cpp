@@ -11,10 +11,9 @@ namespace bm::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using firmware::nvidia::FirmwareSet;
-using firmware::nvidia::SetFile;
 
-Json describe(const FirmwareSet& set, const SetFile& wanted, const firmware::Search& search) {
+Json describe(const firmware::nvidia::FirmwareSet& set, const firmware::nvidia::SetFile& wanted,
+              const firmware::Search& search) {
   Json json = {{"name", wanted.name}, {"kind", firmware::nvidia::kind_name(wanted.kind)}};
   const auto file = firmware::load(wanted.name, search);
   json["found"] = file.has_value();
@@ -55,7 +54,8 @@ int list_nvidia_firmware(const FirmwareOptions& options) {
   if (!set) return report(set.error(), as_json);
   const firmware::Search search = options.card.search();
   Json files = Json::array();
-  for (const SetFile& wanted : set->files) files.push_back(describe(*set, wanted, search));
+  for (const firmware::nvidia::SetFile& wanted : set->files)
+    files.push_back(describe(*set, wanted, search));
   if (as_json) {
     print_json({{"chip", options.chip},
                 {"family", set->family},

@@ -8,10 +8,9 @@
 
 #include "drivers/transport/pci.h"
 #include "tools/bellmetal/bringup/bringup.h"
+#include "tools/bellmetal/bringup/vendors.h"
 
 namespace bm::cli {
-
-inline constexpr uint16_t kNvidiaVendor = 0x10de;
 
 /// Boots the card stage by stage and has it leave; prints and returns the exit code. `trace`:
 /// nullptr: none is asked for.

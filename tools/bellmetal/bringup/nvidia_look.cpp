@@ -16,7 +16,6 @@ namespace bm::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using nv::gsp::Bus;
 using nv::gsp::NamedField;
 using nv::gsp::NamedRegister;
 
@@ -92,7 +91,8 @@ std::vector<const NamedRegister*> find_nvidia(std::string_view pattern,
   return found;
 }
 
-Result<Json> read_nvidia(Bus& bus, const nv::gsp::Generation& generation, const std::string& name) {
+Result<Json> read_nvidia(nv::gsp::Bus& bus, const nv::gsp::Generation& generation,
+                         const std::string& name) {
   Json list = Json::array();
   if (const auto at = parse_number(name)) {
     const uint32_t value = bus.probe({name, BM_TRY(byte_address(*at))});
@@ -107,7 +107,7 @@ Result<Json> read_nvidia(Bus& bus, const nv::gsp::Generation& generation, const 
   return list;
 }
 
-Result<Json> write_nvidia(Bus& bus, const nv::gsp::Generation& generation,
+Result<Json> write_nvidia(nv::gsp::Bus& bus, const nv::gsp::Generation& generation,
                           const RegisterOptions& options) {
   const uint32_t value = BM_TRY(parse_word(options.value));
   if (const auto at = parse_number(options.name)) {
@@ -149,7 +149,7 @@ Result<Json> write_nvidia(Bus& bus, const nv::gsp::Generation& generation,
 int autopsy_nvidia(PciFunction& function, const AutopsyCommand& options,
                    const std::string& chosen) {
   const bool as_json = options.card.as_json;
-  Bus bus(function, real_clock());
+  nv::gsp::Bus bus(function, real_clock());
   if (const Status opened = bus.open(); !opened) return report(opened.error(), as_json);
   const auto seen = nv::gsp::examine(bus, options.addresses);
   if (!seen) return report(seen.error(), as_json);
@@ -169,7 +169,7 @@ int autopsy_nvidia(PciFunction& function, const AutopsyCommand& options,
 }
 
 int read_nvidia_registers(PciFunction& function, const RegisterOptions& options) {
-  Bus bus(function, real_clock());
+  nv::gsp::Bus bus(function, real_clock());
   const auto read = [&]() -> Result<Json> {
     BM_TRY(bus.open());
     const nv::gsp::CardFacts facts = BM_TRY(nv::gsp::identify(bus));
@@ -185,7 +185,7 @@ int read_nvidia_registers(PciFunction& function, const RegisterOptions& options)
 }
 
 int write_nvidia_register(PciFunction& function, const RegisterOptions& options) {
-  Bus bus(function, real_clock());
+  nv::gsp::Bus bus(function, real_clock());
   const auto written = [&]() -> Result<Json> {
     BM_TRY(bus.open());
     const nv::gsp::CardFacts facts = BM_TRY(nv::gsp::identify(bus));
@@ -211,7 +211,7 @@ int decode_nvidia_register(const RegisterOptions& options) {
 }
 
 Result<std::string> nvidia_chip_of(PciFunction& function) {
-  Bus bus(function, real_clock());
+  nv::gsp::Bus bus(function, real_clock());
   BM_TRY(bus.open());
   return std::string(BM_TRY(nv::gsp::identify(bus)).chip);
 }

@@ -22,7 +22,6 @@ using Json = nlohmann::ordered_json;
 using amd::am::At;
 using amd::am::Block;
 using amd::am::BootRegister;
-using amd::am::Bus;
 
 struct Named {
   Block block{};
@@ -86,13 +85,13 @@ int finish(const Json& list, bool as_json) {
 /// A card that is looked at and not booted.
 struct Look {
   std::unique_ptr<PciFunction> function;
-  std::unique_ptr<Bus> bus;
+  std::unique_ptr<amd::am::Bus> bus;
   std::vector<KnownBlock> blocks;
 };
 Result<Look> open_look(std::unique_ptr<PciFunction> function) {
   Look look;
   look.function = std::move(function);
-  look.bus = std::make_unique<Bus>(*look.function, real_clock());
+  look.bus = std::make_unique<amd::am::Bus>(*look.function, real_clock());
   BM_TRY(look.bus->open());
   BM_TRY(amd::am::discover(*look.bus, settings().amd_experimental));
   for (const auto& [block, table] : look.bus->blocks()) look.blocks.push_back({block, table});

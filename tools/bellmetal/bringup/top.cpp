@@ -22,17 +22,17 @@
 #include "tools/bellmetal/bringup/chips.h"
 #include "tools/bellmetal/interrupt.h"
 #include "tools/bellmetal/output.h"
+#include "tools/bellmetal/bringup/vendors.h"
 
 namespace bm::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr uint16_t kAmd = 0x1002, kNvidia = 0x10de;
 
 bool is_card(const PciIdentity& identity) {
   const uint32_t base_class = identity.class_code >> 16;
-  return (identity.vendor == kAmd && (base_class == 0x03 || base_class == 0x12)) ||
-         (identity.vendor == kNvidia && base_class == 0x03);
+  return (identity.vendor == kAmdVendor && (base_class == 0x03 || base_class == 0x12)) ||
+         (identity.vendor == kNvidiaVendor && base_class == 0x03);
 }
 
 std::optional<uint64_t> number_in(System& system, const std::string& path) {
@@ -107,8 +107,9 @@ CardRow read_card(System& system, const PciInfo& info, const std::string& locks)
   CardRow row;
   row.address = to_string(info.identity.address);
   row.driver = info.driver;
-  const std::string_view chip =
-      info.identity.vendor == kAmd ? chip_of_device(info.identity.device) : std::string_view();
+  const std::string_view chip = info.identity.vendor == kAmdVendor
+                                    ? chip_of_device(info.identity.device)
+                                    : std::string_view();
   row.name = !info.device_name.empty() ? info.device_name
              : !chip.empty()
                  ? std::string(chip)

@@ -26,7 +26,7 @@ struct ApiBase {
   const Handle* (*get_api)(uint32_t version);
   const char* (*version)();
 };
-constexpr int kLogError = 3, kFloat = 1, kArena = 1, kDefaultMemory = 0;
+constexpr int kLogError = 3, kOnnxFloat = 1, kArena = 1, kDefaultMemory = 0;
 
 class Table {
  public:
@@ -75,7 +75,7 @@ class OrtSession final : public OnnxRuntime::Session {
   Status tensor(Handle memory, std::vector<float>& values, const std::vector<int64_t>& shape,
                 Handle& out) {
     return table_.call(kCreateTensorWithData, memory, static_cast<void*>(values.data()),
-                       values.size() * sizeof(float), shape.data(), shape.size(), kFloat, &out);
+                       values.size() * sizeof(float), shape.data(), shape.size(), kOnnxFloat, &out);
   }
   Table table_;
   Handle session_ = nullptr, x_ = nullptr, y_ = nullptr;

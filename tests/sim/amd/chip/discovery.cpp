@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint32_t kBinary = 0x28211407, kIpTable = 0x53445049, kGcTable = 0x4347,
                    kHarvest = 0x56524148;
-constexpr size_t kTables = 6, kHeader = 12 + kTables * 8;
+constexpr size_t kTables = 6, kDiscoveryHeader = 12 + kTables * 8;
 
 class Bytes {
  public:
@@ -57,7 +57,7 @@ std::vector<uint64_t> bases_of(const IpRow& ip, uint32_t instance) {
 
 std::vector<std::byte> make_discovery(const ChipRow& row, uint32_t version, bool has_sums) {
   Bytes out;
-  out.pad(kHeader);
+  out.pad(kDiscoveryHeader);
   struct Table {
     size_t offset = 0, size = 0;
   };

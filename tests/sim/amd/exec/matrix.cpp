@@ -131,7 +131,7 @@ void wmma(Wave& w, const Step& in) {
   }
 }
 
-constexpr Semantics kOps[] = {
+constexpr Semantics kMatrixOps[] = {
     {"v_wmma_f32_16x16x16_f16", wmma<Kind::kF16, Kind::kF16, Sum::kF32, 16>},
     {"v_wmma_f32_16x16x16_bf16", wmma<Kind::kBF16, Kind::kBF16, Sum::kF32, 16>},
     {"v_wmma_f16_16x16x16_f16", wmma<Kind::kF16, Kind::kF16, Sum::kF16, 16>},
@@ -147,6 +147,6 @@ constexpr Semantics kOps[] = {
 
 }  // namespace
 
-std::span<const Semantics> matrix_ops() { return kOps; }
+std::span<const Semantics> matrix_ops() { return kMatrixOps; }
 
 }  // namespace bm::sim::amd

@@ -188,12 +188,12 @@ void compare_k(Wave& w, const Step& in) {
   w.scc = F(static_cast<T>(destination(w, in)), static_cast<T>(imm));
 }
 
-constexpr auto kEq = [](auto a, auto b) { return a == b; };
-constexpr auto kNe = [](auto a, auto b) { return a != b; };
-constexpr auto kGt = [](auto a, auto b) { return a > b; };
-constexpr auto kGe = [](auto a, auto b) { return a >= b; };
-constexpr auto kLt = [](auto a, auto b) { return a < b; };
-constexpr auto kLe = [](auto a, auto b) { return a <= b; };
+constexpr auto kIsEq = [](auto a, auto b) { return a == b; };
+constexpr auto kIsNe = [](auto a, auto b) { return a != b; };
+constexpr auto kIsGt = [](auto a, auto b) { return a > b; };
+constexpr auto kIsGe = [](auto a, auto b) { return a >= b; };
+constexpr auto kIsLt = [](auto a, auto b) { return a < b; };
+constexpr auto kIsLe = [](auto a, auto b) { return a <= b; };
 
 constexpr auto kAnd = [](auto a, auto b) { return a & b; };
 constexpr auto kOr = [](auto a, auto b) { return a | b; };
@@ -240,7 +240,7 @@ void abs_i32(Wave& w, const Step& in) {
 #define BM_LOGIC(name, f) \
   {"s_" name "_b32", kLogic<f, U32>}, { "s_" name "_b64", kLogic<f, U64> }
 
-constexpr Semantics kOps[] = {
+constexpr Semantics kScalarIntegerOps[] = {
     {"s_add_u32", carry<[](U32 a, U32 b, bool& c) { return add_carry(a, b, false, c); }>},
     {"s_sub_u32", carry<[](U32 a, U32 b, bool& c) { return sub_borrow(a, b, false, c); }>},
     {"s_addc_u32", carry<[](U32 a, U32 b, bool& c) { return add_carry(a, b, c, c); }>},
@@ -334,38 +334,38 @@ constexpr Semantics kOps[] = {
     {"s_and_not0_wrexec_b64", save_exec<U64, kAndNot0, true>},
     {"s_and_not1_wrexec_b32", save_exec<U32, kAndNot1, true>},
     {"s_and_not1_wrexec_b64", save_exec<U64, kAndNot1, true>},
-    {"s_cmp_eq_i32", compare<I32, kEq>},
-    {"s_cmp_lg_i32", compare<I32, kNe>},
-    {"s_cmp_gt_i32", compare<I32, kGt>},
-    {"s_cmp_ge_i32", compare<I32, kGe>},
-    {"s_cmp_lt_i32", compare<I32, kLt>},
-    {"s_cmp_le_i32", compare<I32, kLe>},
-    {"s_cmp_eq_u32", compare<U32, kEq>},
-    {"s_cmp_lg_u32", compare<U32, kNe>},
-    {"s_cmp_gt_u32", compare<U32, kGt>},
-    {"s_cmp_ge_u32", compare<U32, kGe>},
-    {"s_cmp_lt_u32", compare<U32, kLt>},
-    {"s_cmp_le_u32", compare<U32, kLe>},
-    {"s_cmp_eq_u64", compare<U64, kEq>},
-    {"s_cmp_lg_u64", compare<U64, kNe>},
+    {"s_cmp_eq_i32", compare<I32, kIsEq>},
+    {"s_cmp_lg_i32", compare<I32, kIsNe>},
+    {"s_cmp_gt_i32", compare<I32, kIsGt>},
+    {"s_cmp_ge_i32", compare<I32, kIsGe>},
+    {"s_cmp_lt_i32", compare<I32, kIsLt>},
+    {"s_cmp_le_i32", compare<I32, kIsLe>},
+    {"s_cmp_eq_u32", compare<U32, kIsEq>},
+    {"s_cmp_lg_u32", compare<U32, kIsNe>},
+    {"s_cmp_gt_u32", compare<U32, kIsGt>},
+    {"s_cmp_ge_u32", compare<U32, kIsGe>},
+    {"s_cmp_lt_u32", compare<U32, kIsLt>},
+    {"s_cmp_le_u32", compare<U32, kIsLe>},
+    {"s_cmp_eq_u64", compare<U64, kIsEq>},
+    {"s_cmp_lg_u64", compare<U64, kIsNe>},
     {"s_bitcmp0_b32", bit_compare<U32, false>},
     {"s_bitcmp1_b32", bit_compare<U32, true>},
     {"s_bitcmp0_b64", bit_compare<U64, false>},
     {"s_bitcmp1_b64", bit_compare<U64, true>},
     {"s_movk_i32", [](Wave& w, const Step& in) { w.write32(in.dst.code, signed_imm(in)); }},
     {"s_cmovk_i32", [](Wave& w, const Step& in) { if (w.scc) w.write32(in.dst.code, signed_imm(in)); }},
-    {"s_cmpk_eq_i32", compare_k<I32, kEq>},
-    {"s_cmpk_lg_i32", compare_k<I32, kNe>},
-    {"s_cmpk_gt_i32", compare_k<I32, kGt>},
-    {"s_cmpk_ge_i32", compare_k<I32, kGe>},
-    {"s_cmpk_lt_i32", compare_k<I32, kLt>},
-    {"s_cmpk_le_i32", compare_k<I32, kLe>},
-    {"s_cmpk_eq_u32", compare_k<U32, kEq>},
-    {"s_cmpk_lg_u32", compare_k<U32, kNe>},
-    {"s_cmpk_gt_u32", compare_k<U32, kGt>},
-    {"s_cmpk_ge_u32", compare_k<U32, kGe>},
-    {"s_cmpk_lt_u32", compare_k<U32, kLt>},
-    {"s_cmpk_le_u32", compare_k<U32, kLe>},
+    {"s_cmpk_eq_i32", compare_k<I32, kIsEq>},
+    {"s_cmpk_lg_i32", compare_k<I32, kIsNe>},
+    {"s_cmpk_gt_i32", compare_k<I32, kIsGt>},
+    {"s_cmpk_ge_i32", compare_k<I32, kIsGe>},
+    {"s_cmpk_lt_i32", compare_k<I32, kIsLt>},
+    {"s_cmpk_le_i32", compare_k<I32, kIsLe>},
+    {"s_cmpk_eq_u32", compare_k<U32, kIsEq>},
+    {"s_cmpk_lg_u32", compare_k<U32, kIsNe>},
+    {"s_cmpk_gt_u32", compare_k<U32, kIsGt>},
+    {"s_cmpk_ge_u32", compare_k<U32, kIsGe>},
+    {"s_cmpk_lt_u32", compare_k<U32, kIsLt>},
+    {"s_cmpk_le_u32", compare_k<U32, kIsLe>},
     {"s_addk_i32", [](Wave& w, const Step& in) {
        bool overflow = false;
        const U32 d = add_signed(destination(w, in), signed_imm(in), overflow);
@@ -382,6 +382,6 @@ constexpr Semantics kOps[] = {
 
 }  // namespace
 
-std::span<const Semantics> scalar_integer_ops() { return kOps; }
+std::span<const Semantics> scalar_integer_ops() { return kScalarIntegerOps; }
 
 }  // namespace bm::sim::amd

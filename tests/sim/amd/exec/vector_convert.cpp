@@ -83,7 +83,7 @@ void to_fp8_stochastic(Wave& w, const Step& in) {
   store<U32>(w, in, a);
 }
 
-constexpr Semantics kOps[] = {
+constexpr Semantics kVectorConvertOps[] = {
     {"v_cvt_i32_f64", vop<[](D a) { return to_integer<I32>(a); }>},
     {"v_cvt_u32_f64", vop<[](D a) { return to_integer<U32>(a); }>},
     {"v_cvt_f64_i32", vop<[](I32 a) { return static_cast<D>(a); }>},
@@ -153,6 +153,6 @@ constexpr Semantics kOps[] = {
 
 }  // namespace
 
-std::span<const Semantics> vector_convert_ops() { return kOps; }
+std::span<const Semantics> vector_convert_ops() { return kVectorConvertOps; }
 
 }  // namespace bm::sim::amd

@@ -175,7 +175,7 @@ void fixup_half(Wave& w, const Step& in) {
   vop<[](Half a, Half b, Half c) { return Half{fixup(a.value, b.value, c.value)}; }>(w, in);
 }
 
-constexpr Semantics kOps[] = {
+constexpr Semantics kVectorDoubleOps[] = {
     {"v_add_f64", vop<[](D a, D b) { return a + b; }>},
     {"v_mul_f64", vop<[](D a, D b) { return a * b; }>},
     {"v_fma_f64", vop<[](D a, D b, D c) { return std::fma(a, b, c); }>},
@@ -206,6 +206,6 @@ constexpr Semantics kOps[] = {
 
 }  // namespace
 
-std::span<const Semantics> vector_double_ops() { return kOps; }
+std::span<const Semantics> vector_double_ops() { return kVectorDoubleOps; }
 
 }  // namespace bm::sim::amd

@@ -110,7 +110,7 @@ constexpr auto kFract16 = [](Half a) {
   return Half{std::min(x - std::floor(x), 0x1.ffcp-1f)};
 };
 
-constexpr Semantics kOps[] = {
+constexpr Semantics kVectorFloatOps[] = {
     {"v_add_f32", vop<kAdd>},
     {"v_sub_f32", vop<kSub>},
     {"v_subrev_f32", vop<kSubRev>},
@@ -340,7 +340,7 @@ constexpr Semantics kScalarOps[] = {
 
 }  // namespace
 
-std::span<const Semantics> vector_float_ops() { return kOps; }
+std::span<const Semantics> vector_float_ops() { return kVectorFloatOps; }
 std::span<const Semantics> vector_half_ops() { return kHalfOps; }
 std::span<const Semantics> scalar_float_ops() { return kScalarOps; }
 

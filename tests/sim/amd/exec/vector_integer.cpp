@@ -107,7 +107,7 @@ void mad_wide(Wave& w, const Step& in) {
 
 /// v_cndmask: the mask is VCC in VOP2, the third source in VOP3.
 template <class T>
-void select(Wave& w, const Step& in) {
+void cndmask(Wave& w, const Step& in) {
   alignas(64) Raw<T> a[kMaxLanes], b[kMaxLanes];
   const U64 mask = in.src[2].dwords ? w.read_mask(in.src[2].code) : w.read_mask(kVccLo);
   // Modifiers act on the bits as on floats; denormals stay.
@@ -192,7 +192,7 @@ void swap(Wave& w, const Step& in) {
   each_lane(w.exec(), [=](U32 l) { std::swap(a[l], b[l]); });
 }
 
-constexpr Semantics kOps[] = {
+constexpr Semantics kVectorIntegerOps[] = {
     {"v_mov_b32", vop<[](U32 a) { return a; }>},
     {"v_mov_b16", vop<[](U16 a) { return a; }>},
     {"v_swap_b32", swap},
@@ -206,8 +206,8 @@ constexpr Semantics kOps[] = {
        const auto sat = [](I32 x) { return static_cast<U32>(std::clamp(x, 0, 255)); };
        return static_cast<U16>(sat(static_cast<I16>(a)) | sat(static_cast<I32>(a) >> 16) << 8);
      }>},
-    {"v_cndmask_b32", select<float>},
-    {"v_cndmask_b16", select<Half>},
+    {"v_cndmask_b32", cndmask<float>},
+    {"v_cndmask_b16", cndmask<Half>},
     {"v_add_co_u32", with_carry<kAddC, false, ~0u>},
     {"v_sub_co_u32", with_carry<kSubC, false, 0>},
     {"v_subrev_co_u32", with_carry<kSubRevC, false, 0>},
@@ -317,6 +317,6 @@ constexpr Semantics kOps[] = {
 
 }  // namespace
 
-std::span<const Semantics> vector_integer_ops() { return kOps; }
+std::span<const Semantics> vector_integer_ops() { return kVectorIntegerOps; }
 
 }  // namespace bm::sim::amd

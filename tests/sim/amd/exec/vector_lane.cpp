@@ -117,7 +117,7 @@ void permlane64(Wave& w, const Step& in) {
   store<U32>(w, in, d);
 }
 
-constexpr Semantics kOps[] = {
+constexpr Semantics kVectorLaneOps[] = {
     {"v_nop", [](Wave&, const Step&) {}},
     {"v_pipeflush", [](Wave&, const Step&) {}},
     {"v_readfirstlane_b32", read_first_lane},
@@ -134,6 +134,6 @@ constexpr Semantics kOps[] = {
 
 }  // namespace
 
-std::span<const Semantics> vector_lane_ops() { return kOps; }
+std::span<const Semantics> vector_lane_ops() { return kVectorLaneOps; }
 
 }  // namespace bm::sim::amd

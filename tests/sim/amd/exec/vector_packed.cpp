@@ -210,7 +210,7 @@ void dot4_fp8(Wave& w, const Step& in) {
 using U16 = uint16_t;
 using I16 = int16_t;
 
-constexpr Semantics kOps[] = {
+constexpr Semantics kVectorPackedOps[] = {
     {"v_pk_mad_i16", packed<I16, kMad<I16>>},
     {"v_pk_mad_u16", packed<U16, kMad<U16>>},
     {"v_pk_mul_lo_u16", packed<U16, [](U16 a, U16 b) { return I64{a} * b; }>},
@@ -260,6 +260,6 @@ constexpr Semantics kOps[] = {
 
 }  // namespace
 
-std::span<const Semantics> vector_packed_ops() { return kOps; }
+std::span<const Semantics> vector_packed_ops() { return kVectorPackedOps; }
 
 }  // namespace bm::sim::amd
