@@ -1,7 +1,7 @@
 # Helpers used by every folder: one static library per folder, one test program per folder.
 include_guard(GLOBAL)
 
-# Target all_verify_interface_header_sets compiles every header of every library alone (lint.headers).
+# Target all_verify_interface_header_sets compiles every header of every library alone; tools/lint/headers.py does it sooner.
 set(CMAKE_VERIFY_INTERFACE_HEADER_SETS ON)
 
 add_library(bm_options INTERFACE)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every header of every library compiled alone: what it uses it includes itself.
 
-usage: tools/lint/headers.py BUILD_DIR [--whole]
+usage: tools/lint/headers.py BUILD_DIR [--whole] [--only REGEX]
 
 The list and the flags are those of CMake's target all_verify_interface_header_sets of that build. By default the
 precompiled standard headers of the build (cmake/pch.h) stand before each header, which halves the time and hides a
@@ -47,11 +47,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--whole", action="store_true", help="without the precompiled standard headers")
+    parser.add_argument("--only", metavar="REGEX", default="", help="headers whose path matches")
     arguments = parser.parse_args()
 
-    known = compilers(arguments.build)
+    known = {source: command for source, command in compilers(arguments.build).items() if re.search(arguments.only, source)}
     if not known:
-        print(f"{arguments.build}: no library lists a header: is CMAKE_VERIFY_INTERFACE_HEADER_SETS off?")
+        print(f"{arguments.build}: no library lists such a header; is CMAKE_VERIFY_INTERFACE_HEADER_SETS off?")
         return 1
     before = [] if arguments.whole else ["-include", PCH]
 
