@@ -155,7 +155,7 @@ TargetInfo amd_info(const hal::Arch& arch, TargetInfo info) {
     info.features = settings().amd_cumode ? "+cumode" : "-cumode";
   info.llvm_release = row->from_release;
   info.sub_group = row->wave;
-  info.has_segments = info.has_wide_stores = true;
+  info.has_shuffles = info.has_segments = info.has_wide_stores = true;
   info.matrix = matrix_rows(row->matrix);
   for (MatrixInfo m : info.matrix) {
     if (m.sum != DType::kI32) continue;
