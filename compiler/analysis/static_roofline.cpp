@@ -180,19 +180,24 @@ class Counter {
 
   void mma(const Stmt& s, double times) {
     const bool is_group = s.kind == StmtKind::kWarpgroupMma;
-    for (const MatrixInfo& info : target_.matrix) {
-      if (info.in != s.matrix || (info.sub_groups > 1) != is_group) continue;
-      const double m = info.slot * info.a_slots;
-      const auto words =
-          is_group ? info.k_words
-                   : static_cast<uint32_t>(s.operands.size()) / (info.a_slots + 1) * info.parts;
-      const double k = words * 4.0 / static_cast<double>(item_size(info.in));
-      const double n = is_group ? s.accumulators * 32.0 / m : info.slot;
-      out_.mma_ops += 2 * m * n * k * times;
-      out_.is_mma_int8 = item_size(info.in) == 1;
-      out_.sub_group_slots += times;
-      return;
-    }
+    const auto is_it = [&](const MatrixInfo& info) {
+      return info.in == s.matrix && (info.sub_groups > 1) == is_group &&
+             (is_group || info.accumulators == s.accumulators);
+    };
+    const MatrixInfo* info = nullptr;
+    for (const auto* rows : {&target_.matrix, &target_.quantised})
+      for (const MatrixInfo& row : *rows)
+        if (info == nullptr && is_it(row)) info = &row;
+    if (info == nullptr) return;
+    const double m = info->slot * info->a_slots;
+    const auto words =
+        is_group ? info->k_words
+                 : static_cast<uint32_t>(s.operands.size()) / (info->a_slots + 1) * info->parts;
+    const double k = words * 4.0 / static_cast<double>(item_size(info->in));
+    const double n = is_group ? s.accumulators * 32.0 / m : info->slot;
+    out_.mma_ops += 2 * m * n * k * times;
+    out_.is_mma_int8 = item_size(info->in) == 1;
+    out_.sub_group_slots += times;
   }
 
   const Program& p_;
