@@ -136,7 +136,25 @@ class Counter {
   }
 
   void block(BlockId id, double times) {
-    for (const Stmt& s : p_.blocks[id].stmts) statement(s, times);
+    ValueId before = kNone;  // a multiply-add that may share its instruction with the next one
+    for (const Stmt& s : p_.blocks[id].stmts) {
+      const bool is_fma =
+          target_.has_dual_fma && s.kind == StmtKind::kLet && is_float32_fma(s.value);
+      if (is_fma && before != kNone && is_independent(s.value, before)) {
+        before = kNone;
+        continue;
+      }
+      before = is_fma ? s.value : kNone;
+      statement(s, times);
+    }
+  }
+
+  bool is_float32_fma(ValueId id) const {
+    const Value& v = p_.at(id);
+    return v.op == ValueOp::kAlu && v.alu == Op::kFma && v.type == Type{DType::kF32, 1};
+  }
+  bool is_independent(ValueId id, ValueId before) const {
+    return std::ranges::find(p_.at(id).args, before) == p_.at(id).args.end();
   }
 
   void statement(const Stmt& s, double times) {
