@@ -170,9 +170,9 @@ Tensor tournament(const Tensor& packed, int64_t k) {
   }
 }
 
-/// The same of keys packed above their places. The k smallest lie in the k sections of a row whose
-/// smallest are smallest: a row is read once, and what is counted has about sqrt(n k) elements,
-/// first the sections' smallest, then the elements of k sections.
+/// The same of keys packed above their positions. The k smallest lie in the k sections of a row
+/// whose smallest are smallest: a row is read once, and what is counted has about sqrt(n k)
+/// elements, first the sections' smallest, then the elements of k sections.
 Tensor smallest_packed(const Tensor& packed, int64_t k) {
   if (!ops::has_groups(packed)) return top_k_raw(packed, -1, k);
   const int64_t n = packed.size(-1).constant();
