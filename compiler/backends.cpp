@@ -170,7 +170,7 @@ constexpr std::array kBackends = {
                 [](TargetInfo& target) {  // nobody writes them as HIP
                   target.matrix.clear();
                   target.quantised.clear();
-                  target.has_segments = target.has_wide_stores = false;
+                  target.has_shuffles = target.has_segments = target.has_wide_stores = false;
                 },
             .render = render_hip,
             .assemble =

@@ -1,8 +1,20 @@
 // Convolutions and pooling over sliding windows, which are views: one fused kernel each.
+#include <algorithm>
+
+#include "compiler/targets/card.h"
+#include "compiler/targets/target.h"
 #include "tensor/ops_internal.h"
 
 namespace bm {
 namespace {
+
+/// Of channels that are multiplied by matrix instructions: 16 bytes of them are loaded at once.
+constexpr int64_t kChunkBytes = 16;
+/// Pixels of a channel of the image, and channels of results, from which on it pays to lay out
+/// image and weights anew.
+constexpr int64_t kLeastPixels = 512, kLeastChannels = 32;
+/// Operations of matrix instructions that a compute unit does in a cycle.
+constexpr double kFastProducts = 2048;
 
 /// "conv: float32 [1, 3, 8, 8] and float32 [4, 2, 3, 3] do not fit: why".
 [[noreturn]] void raise_fit(std::string_view what, const Tensor& x, const Tensor& weight,
@@ -76,6 +88,33 @@ Tensor conv_padded(const Tensor& x, const Tensor& weight, const Axes& stride, co
   return reduce(ir::ReduceOp::kSum, products, tail).reshape(result).cast(types.result);
 }
 
+/// Whether matrix instructions would wait for what is gathered element by element: windows of an
+/// image whose channels are planes. Slower ones take as long as that.
+bool wants_channels_last(const Tensor& x, const Tensor& weight, int64_t groups) {
+  const hal::Arch& arch = x.device().hal().arch();
+  const compiler::CardInfo* card = compiler::find_card(arch.name);
+  if (card == nullptr || card->mma_f16 < kFastProducts || x.rank() < 3 || !is_static(x.shape()) ||
+      x.dtype() != weight.dtype())
+    return false;
+  const auto size = [](const Tensor& t, int64_t axis) { return t.size(axis).constant(); };
+  const int64_t in = size(weight, 1), out = size(weight, 0);
+  const int64_t taps = max_elements(weight.shape()) / std::max<int64_t>(in * out, 1);
+  const int64_t pixels = max_elements(x.shape()) / std::max<int64_t>(size(x, 1), 1);
+  const compiler::TargetInfo target = compiler::target_info(arch);
+  return taps > 1 && pixels >= kLeastPixels && out / groups >= kLeastChannels && in > 0 &&
+         in * item_size(x.dtype()) % kChunkBytes == 0 &&
+         std::ranges::any_of(target.matrix, [&](const auto& m) { return m.in == x.dtype(); });
+}
+
+/// The same tensor [n, c, *s] with its channels adjacent in memory.
+Tensor channels_last(const Tensor& x) {
+  Axes last{0}, back{0, x.rank() - 1};
+  for (int64_t i = 2; i < x.rank(); ++i) last.push_back(i);
+  for (int64_t i = 1; i + 1 < x.rank(); ++i) back.push_back(i);
+  last.push_back(1);
+  return x.permute(last).contiguous().permute(back);
+}
+
 void check_conv(std::string_view what, const Tensor& x, const Tensor& weight, int64_t groups,
                 const SymInt& wanted_channels) {
   if (x.rank() < 2 || weight.rank() != x.rank())
@@ -98,9 +137,11 @@ Tensor Tensor::conv(const Tensor& weight, const Tensor& bias, const Axes& stride
              weight.rank() > 1 ? weight.size(1) * groups : SymInt(0));
   check_bias("conv", weight, bias, weight.size(0));
   const int64_t spatial = rank() - 2;
-  const Tensor padded =
-      pad_last(*this, symmetric(ops::spread(padding, spatial, "conv: padding")), {});
-  const Tensor out = conv_padded(padded, weight, ops::spread(stride, spatial, "conv: stride"),
+  const bool is_last = wants_channels_last(*this, weight, groups);
+  const Tensor x = is_last ? channels_last(*this) : *this;
+  const Tensor padded = pad_last(x, symmetric(ops::spread(padding, spatial, "conv: padding")), {});
+  const Tensor w = is_last ? channels_last(weight) : weight;
+  const Tensor out = conv_padded(padded, w, ops::spread(stride, spatial, "conv: stride"),
                                  ops::spread(dilation, spatial, "conv: dilation"), groups);
   return with_bias(out, bias);
 }

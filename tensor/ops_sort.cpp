@@ -149,17 +149,16 @@ void check_length(const Tensor& x, int64_t axis, std::string_view what) {
           axis);
 }
 
+/// Comparisons of a round of a tournament, in a row: launches cost more than counting up to there.
+constexpr int64_t kComparisons = int64_t{1} << 23;
+
 /// The k smallest of different values, in order: a tournament on devices with work-groups. Each
-/// round keeps the k smallest of every chunk of a row, and all units share one row of a vocabulary:
-/// 128,256 elements and k = 40 are 13 launches, where one minimum after the other was 86. Fewer
-/// elements go in longer chunks: launches cost more than counting.
-Tensor smallest_packed(const Tensor& packed, int64_t k) {
-  if (!ops::has_groups(packed)) return top_k_raw(packed, -1, k);
-  constexpr int64_t kComparisons = int64_t{1} << 23, kLongest = 1024;
+/// round keeps the k smallest of every chunk of a row, and all units share one row.
+Tensor tournament(const Tensor& packed, int64_t k) {
   Tensor left = packed;
   for (;;) {
     const int64_t n = left.size(-1).constant();
-    const int64_t longer = std::min(kLongest, kComparisons / std::max<int64_t>(n, 1)) & ~31;
+    const int64_t longer = kComparisons / std::max<int64_t>(n, 1) & ~31;
     const int64_t chunk = std::max({4 * k, kRankLimit, longer});
     if (n <= chunk) return ranked(left, k);
     const int64_t chunks = (n + chunk - 1) / chunk;
@@ -169,6 +168,30 @@ Tensor smallest_packed(const Tensor& packed, int64_t k) {
     flat.back() = chunks * k;
     left = ranked(filled(left, chunks * chunk).reshape(shape), k).reshape(flat);
   }
+}
+
+/// The same of keys packed above their positions. The k smallest lie in the k sections of a row
+/// whose smallest are smallest: a row is read once, and what is counted has about sqrt(n k)
+/// elements, first the sections' smallest, then the elements of k sections.
+Tensor smallest_packed(const Tensor& packed, int64_t k) {
+  if (!ops::has_groups(packed)) return top_k_raw(packed, -1, k);
+  const int64_t n = packed.size(-1).constant();
+  int64_t section = 1;
+  while (4 * section * section * k <= 2 * n) section *= 2;  // the power of two next to sqrt(n / k)
+  const int64_t sections = (n + section - 1) / section;
+  if (n * n <= kComparisons || sections < 2 * k || section < 4) return tournament(packed, k);
+  Shape shape = packed.shape(), flat = shape;
+  shape.back() = sections;
+  shape.push_back(section);
+  const Tensor all = filled(packed, sections * section);
+  const Tensor least = reduce(ir::ReduceOp::kMin, all.reshape(shape), {-1}).squeeze(-1);
+  const Tensor first = position_of(tournament(least, k));
+  const auto count = [&](int64_t value) {
+    return constant_int(value, DType::kI64, packed.device());
+  };
+  const Tensor at = (first & count(-section)).unsqueeze(-1) + iota(section, packed.device());
+  flat.back() = k * section;
+  return tournament(gather_raw(all, packed.rank() - 1, at.reshape(flat)), k);
 }
 
 }  // namespace

@@ -136,7 +136,25 @@ class Counter {
   }
 
   void block(BlockId id, double times) {
-    for (const Stmt& s : p_.blocks[id].stmts) statement(s, times);
+    ValueId before = kNone;  // a multiply-add that may share its instruction with the next one
+    for (const Stmt& s : p_.blocks[id].stmts) {
+      const bool is_fma =
+          target_.has_dual_fma && s.kind == StmtKind::kLet && is_float32_fma(s.value);
+      if (is_fma && before != kNone && is_independent(s.value, before)) {
+        before = kNone;
+        continue;
+      }
+      before = is_fma ? s.value : kNone;
+      statement(s, times);
+    }
+  }
+
+  bool is_float32_fma(ValueId id) const {
+    const Value& v = p_.at(id);
+    return v.op == ValueOp::kAlu && v.alu == Op::kFma && v.type == Type{DType::kF32, 1};
+  }
+  bool is_independent(ValueId id, ValueId before) const {
+    return std::ranges::find(p_.at(id).args, before) == p_.at(id).args.end();
   }
 
   void statement(const Stmt& s, double times) {
@@ -180,19 +198,24 @@ class Counter {
 
   void mma(const Stmt& s, double times) {
     const bool is_group = s.kind == StmtKind::kWarpgroupMma;
-    for (const MatrixInfo& info : target_.matrix) {
-      if (info.in != s.matrix || (info.sub_groups > 1) != is_group) continue;
-      const double m = info.slot * info.a_slots;
-      const auto words =
-          is_group ? info.k_words
-                   : static_cast<uint32_t>(s.operands.size()) / (info.a_slots + 1) * info.parts;
-      const double k = words * 4.0 / static_cast<double>(item_size(info.in));
-      const double n = is_group ? s.accumulators * 32.0 / m : info.slot;
-      out_.mma_ops += 2 * m * n * k * times;
-      out_.is_mma_int8 = item_size(info.in) == 1;
-      out_.sub_group_slots += times;
-      return;
-    }
+    const auto is_it = [&](const MatrixInfo& info) {
+      return info.in == s.matrix && (info.sub_groups > 1) == is_group &&
+             (is_group || info.accumulators == s.accumulators);
+    };
+    const MatrixInfo* info = nullptr;
+    for (const auto* rows : {&target_.matrix, &target_.quantised})
+      for (const MatrixInfo& row : *rows)
+        if (info == nullptr && is_it(row)) info = &row;
+    if (info == nullptr) return;
+    const double m = info->slot * info->a_slots;
+    const auto words =
+        is_group ? info->k_words
+                 : static_cast<uint32_t>(s.operands.size()) / (info->a_slots + 1) * info->parts;
+    const double k = words * 4.0 / static_cast<double>(item_size(info->in));
+    const double n = is_group ? s.accumulators * 32.0 / m : info->slot;
+    out_.mma_ops += 2 * m * n * k * times;
+    out_.is_mma_int8 = item_size(info->in) == 1;
+    out_.sub_group_slots += times;
   }
 
   const Program& p_;

@@ -40,8 +40,15 @@ std::string shuffle_text(std::string_view to, std::string_view from, const Value
 std::string mma_name(const Stmt& s) {
   const std::string_view type = operand_name(s.matrix), sum = sum_name(s.matrix);
   const std::string_view right = s.has_signed_right ? operand_name(DType::kI8) : type;
-  const auto k = static_cast<int64_t>(s.operands.size() / 3 * 16) / item_size(s.matrix);
-  return fmt::format("mma.sync.aligned.m16n8k{}.row.col.{}.{}.{}.{}", k, sum, type, right, sum);
+  const size_t words = s.operands.size() - mma_left_words(s);
+  const auto k = static_cast<int64_t>(words * 16) / item_size(s.matrix);
+  return fmt::format("mma.sync.aligned.m{}n8k{}.row.col.{}.{}.{}.{}", 4 * s.accumulators, k, sum,
+                     type, right, sum);
+}
+
+size_t mma_left_words(const Stmt& s) {
+  const size_t slots = s.accumulators / 2;  // of 8 rows
+  return s.operands.size() * slots / (slots + 1);
 }
 
 std::string warpgroup_mma_name(const Stmt& s) {

@@ -55,6 +55,8 @@ std::string shuffle_text(std::string_view to, std::string_view from, const Value
 
 /// Name of the PTX instruction of a kMatrix statement: "mma.sync.aligned.m16n8k16…".
 std::string mma_name(const Stmt& s);
+/// How many of its operands are A's: those of 8 rows with two accumulators, of 16 with four.
+size_t mma_left_words(const Stmt& s);
 
 /// The same of a kWarpgroupMma statement: "wgmma.mma_async.sync.aligned.m64n256k16…", and what
 /// stands behind its operands.

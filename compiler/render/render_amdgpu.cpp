@@ -6,6 +6,7 @@
 // Spaces".
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "compiler/render/llvm_work_items.h"
 #include "compiler/render/render.h"
@@ -83,7 +84,9 @@ class AmdgpuRenderer final : public LlvmWorkItems {
          static_cast<DotKind>(v.imm) == DotKind::kS8S8, a, b, acc);
   }
 
-  /// Through the crossbar of LDS: within 32 lanes by a mask, else by the addresses of lanes.
+  /// Within a row of 16 lanes by DPP, which LLVM folds into the operation that takes the result;
+  /// between the rows of 32 lanes by v_permlanex16 on RDNA. The rest goes through the crossbar of
+  /// LDS, which takes a wait: within 32 lanes by a mask, else by the addresses of lanes.
   void sub_group(ValueId id, const Value& v) override {
     if (v.op != ValueOp::kShuffle) return LlvmWorkItems::sub_group(id, v);
     const bool is_word = !is_float(v.type.dtype);
@@ -93,21 +96,68 @@ class AmdgpuRenderer final : public LlvmWorkItems {
       made = fresh("%x");
       line("{} = bitcast {} to i32", from, typed(v.args[0]));
     }
-    if (v.imm < 32) {
+    const auto with = static_cast<uint32_t>(v.imm);
+    if (const auto control = dpp_control(with)) {
+      declarations_.insert(
+          "declare i32 @llvm.amdgcn.update.dpp.i32(i32, i32, i32 immarg, i32 immarg, i32 immarg, "
+          "i1 immarg)");
+      line(
+          "{} = call i32 @llvm.amdgcn.update.dpp.i32(i32 undef, i32 {}, i32 {}, i32 15, i32 15, "
+          "i1 true)",
+          made, from, *control);
+    } else if (is_rdna() && with < 32) {
+      exchange_rows(made, from, with);
+    } else if (with < 32) {
       declarations_.insert("declare i32 @llvm.amdgcn.ds.swizzle(i32, i32 immarg)");
-      line("{} = call i32 @llvm.amdgcn.ds.swizzle(i32 {}, i32 {})", made, from, v.imm << 10 | 0x1f);
+      line("{} = call i32 @llvm.amdgcn.ds.swizzle(i32 {}, i32 {})", made, from, with << 10 | 0x1f);
     } else {
-      const std::string low = fresh("%x"), lane = fresh("%x"), at = fresh("%x"), with = fresh("%x");
+      const std::string low = fresh("%x"), lane = fresh("%x"), at = fresh("%x"), to = fresh("%x");
       for (const std::string_view half : {"lo", "hi"})
         declarations_.insert(fmt::format("declare i32 @llvm.amdgcn.mbcnt.{}(i32, i32)", half));
       declarations_.insert("declare i32 @llvm.amdgcn.ds.bpermute(i32, i32)");
       line("{} = call i32 @llvm.amdgcn.mbcnt.lo(i32 -1, i32 0)", low);
       line("{} = call i32 @llvm.amdgcn.mbcnt.hi(i32 -1, i32 {})", lane, low);
-      line("{} = xor i32 {}, {}", with, lane, v.imm);
-      line("{} = shl i32 {}, 2", at, with);
+      line("{} = xor i32 {}, {}", to, lane, with);
+      line("{} = shl i32 {}, 2", at, to);
       line("{} = call i32 @llvm.amdgcn.ds.bpermute(i32 {}, i32 {})", made, at, from);
     }
     if (!is_word) line("%v{} = bitcast i32 {} to {}", id, made, type_name(v.type));
+  }
+
+  /// GFX10 and later, whose waves have 32 lanes here.
+  bool is_rdna() const { return target_.sub_group == 32; }
+
+  /// DPP_CTRL of lane ^ `with`, where there is one. Source: AMD RDNA2, RDNA3, RDNA4 and CDNA3 ISA
+  /// guides, "DPP16", "DPP": quad_perm, row_ror, row_mirror, row_half_mirror and, of RDNA,
+  /// row_xmask.
+  std::optional<uint32_t> dpp_control(uint32_t with) const {
+    constexpr uint32_t kRowXmask = 0x160, kRowRor = 0x120, kRowMirror = 0x140,
+                       kRowHalfMirror = 0x141;
+    if (with < 4) {
+      uint32_t lanes = 0;  // quad_perm: two bits for each lane of four
+      for (uint32_t lane = 0; lane < 4; ++lane) lanes |= (lane ^ with) << (2 * lane);
+      return lanes;
+    }
+    if (is_rdna()) return with < 16 ? std::optional(kRowXmask | with) : std::nullopt;
+    switch (with) {
+      case 7: return kRowHalfMirror;
+      case 8: return kRowRor | 8;
+      case 15: return kRowMirror;
+      default: return std::nullopt;
+    }
+  }
+
+  /// Lane ^ `with` of 16 … 31: from the other row of 16 lanes, a selector of four bits for each.
+  void exchange_rows(std::string_view made, std::string_view from, uint32_t with) {
+    std::array<uint32_t, 2> selectors = {};
+    for (uint32_t lane = 0; lane < 16; ++lane)
+      selectors[lane / 8] |= (lane ^ (with & 15)) << (4 * (lane % 8));
+    declarations_.insert(
+        "declare i32 @llvm.amdgcn.permlanex16(i32, i32, i32, i32, i1 immarg, i1 immarg)");
+    line(
+        "{} = call i32 @llvm.amdgcn.permlanex16(i32 undef, i32 {}, i32 {}, i32 {}, i1 false, "
+        "i1 true)",
+        made, from, static_cast<int32_t>(selectors[0]), static_cast<int32_t>(selectors[1]));
   }
 
   /// Eight sums: WMMA, whose shape the words of an operand tell; four: MFMA.

@@ -149,16 +149,17 @@ class CudaRenderer final : public CppItems {
 
   void matrix(const Stmt& s) override {
     const bool is_float_sum = is_float(s.matrix);
-    std::string text = fmt::format("asm volatile(\"{} {{%0, %1, %2, %3}}, ", mma_name(s));
-    const size_t a = s.operands.size() * 2 / 3;
+    const size_t a = mma_left_words(s), sums = s.accumulators;
     const auto list = [](size_t first, size_t count) {
       std::string out;
       for (size_t i = first; i < first + count; ++i)
         out += fmt::format("{}%{}", out.empty() ? "" : ", ", i);
       return "{" + out + "}";
     };
-    text += list(4, a) + ", " + list(4 + a, s.operands.size() - a) + ", {%0, %1, %2, %3};\" : ";
-    for (uint32_t r = 0; r < 4; ++r)
+    std::string text =
+        fmt::format("asm volatile(\"{} {}, {}, {}, {};\" : ", mma_name(s), list(0, sums),
+                    list(sums, a), list(sums + a, s.operands.size() - a), list(0, sums));
+    for (uint32_t r = 0; r < sums; ++r)
       text += fmt::format("{}\"+{}\"(r{})", r ? ", " : "", is_float_sum ? "f" : "r", s.target + r);
     text += " : ";
     for (size_t i = 0; i < s.operands.size(); ++i)

@@ -69,30 +69,32 @@ class NvptxRenderer final : public LlvmWorkItems {
   void matrix(const Stmt& s) override {
     const std::string_view sum = is_float(s.matrix) ? "float" : "i32";
     const std::string_view constraint = is_float(s.matrix) ? "f" : "r";
-    const size_t left = s.operands.size() * 2 / 3, num = s.operands.size();
+    const size_t left = mma_left_words(s), num = s.operands.size();
+    const uint32_t sums = s.accumulators;
     const auto braced = [](size_t first, size_t count) {
       std::string text;
       for (size_t i = 0; i < count; ++i) text += fmt::format("{}${}", i ? ", " : "{", first + i);
       return text + "}";
     };
     std::string constraints, args;
-    for (int i = 0; i < 4; ++i) constraints += fmt::format("={},", constraint);
+    for (uint32_t i = 0; i < sums; ++i) constraints += fmt::format("={},", constraint);
     for (const ValueId operand : s.operands) {
       constraints += "r,";
       args += fmt::format("i32 {}, ", ref(operand));
     }
-    constraints += "0,1,2,3";
-    std::array<std::string, 4> accumulators;
-    for (uint32_t i = 0; i < 4; ++i) {
-      accumulators[i] = fresh("%s");
-      line("{} = load {}, {}", accumulators[i], sum, register_at(s.target + i));
-      args += fmt::format("{}{} {}", i ? ", " : "", sum, accumulators[i]);
+    std::string types;
+    for (uint32_t i = 0; i < sums; ++i) {
+      const std::string accumulator = fresh("%s"), comma = i ? ", " : "";
+      line("{} = load {}, {}", accumulator, sum, register_at(s.target + i));
+      args += fmt::format("{}{} {}", comma, sum, accumulator);
+      constraints += fmt::format("{}{}", i ? "," : "", i);
+      types += fmt::format("{}{}", comma, sum);
     }
-    const std::string result = fresh("%m"), type = fmt::format("{{ {0}, {0}, {0}, {0} }}", sum);
+    const std::string result = fresh("%m"), type = fmt::format("{{ {} }}", types);
     line("{} = call {} asm \"{} {}, {}, {}, {};\", \"{}\"({}) #2", result, type, mma_name(s),
-         braced(0, 4), braced(4, left), braced(4 + left, num - left), braced(0, 4), constraints,
-         args);
-    for (uint32_t i = 0; i < 4; ++i) {
+         braced(0, sums), braced(sums, left), braced(sums + left, num - left), braced(0, sums),
+         constraints, args);
+    for (uint32_t i = 0; i < sums; ++i) {
       const std::string one = fresh("%s");
       line("{} = extractvalue {} {}, {}", one, type, result, i);
       line("store {} {}, {}", sum, one, register_at(s.target + i));

@@ -134,8 +134,8 @@ std::string PtxRenderer::braced(const std::vector<std::string>& registers) {
 
 void PtxRenderer::matrix(const Stmt& s) {
   std::vector<std::string> a, b,
-      accumulators(registers_.begin() + s.target, registers_.begin() + s.target + 4);
-  const size_t left = s.operands.size() * 2 / 3;
+      accumulators(registers_.begin() + s.target, registers_.begin() + s.target + s.accumulators);
+  const size_t left = mma_left_words(s);
   for (size_t i = 0; i < s.operands.size(); ++i)
     (i < left ? a : b).push_back(v_.in_register(s.operands[i]));
   out_.line("{} {}, {}, {}, {};", mma_name(s), braced(accumulators), braced(a), braced(b),

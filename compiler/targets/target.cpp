@@ -163,14 +163,22 @@ constexpr std::array kMatrixRows = {MatrixRow{80, {DType::kF16, DType::kF32, 8},
                                     MatrixRow{80, {DType::kF32, DType::kF32, 8}, true},
                                     MatrixRow{75, {DType::kF16, DType::kF32, 4}, false}};
 
-/// The same of quantised blocks: K = 32 bytes, and 16 for formats that scale as few.
-constexpr int kFirstQuantised = 80;
-std::vector<MatrixInfo> quantised_rows() {
+/// The same of quantised blocks: 16 rows by K = 32 bytes, and 16 for formats that scale as few; the
+/// first cards with int8 have 8 rows by 16. Source: PTX ISA 9.0, "mma", target ISA notes.
+constexpr int kFirstQuantised = 75, kFirstSixteenRows = 80;
+std::vector<MatrixInfo> quantised_rows(int capability) {
   std::vector<MatrixInfo> rows;
   for (const uint32_t k_words : {8u, 4u})
-    for (const DType in : {DType::kI8, DType::kU8})
-      rows.push_back(
-          {.in = in, .sum = DType::kI32, .k_words = k_words, .has_signed_right = in == DType::kU8});
+    for (const DType in : {DType::kI8, DType::kU8}) {
+      MatrixInfo row{.in = in, .sum = DType::kI32, .k_words = k_words};
+      row.has_signed_right = in == DType::kU8;
+      if (capability < kFirstSixteenRows) {
+        if (k_words != 4) continue;
+        row.a_slots = 1;
+        row.accumulators = 2;
+      }
+      rows.push_back(row);
+    }
   return rows;
 }
 
@@ -259,7 +267,7 @@ TargetInfo cuda_info(const hal::Arch& arch) {
   for (const MatrixRow& row : kMatrixRows)
     if (capability >= row.from_capability && (!row.is_rounding || settings().allow_tf32))
       info.matrix.push_back(row.info);
-  if (capability >= kFirstQuantised) info.quantised = quantised_rows();
+  if (capability >= kFirstQuantised) info.quantised = quantised_rows(capability);
   info.has_bf16_round = capability >= kFirstBf16Round;
   info.has_f16_arithmetic = true;
   info.has_bf16_arithmetic = capability >= kFirstBf16Arithmetic;

@@ -75,6 +75,7 @@ struct TargetInfo {
   /// numbers are kept, NaN may lose its payload.
   bool has_f16_arithmetic = false, has_bf16_arithmetic = false;
   bool has_exp2 = false;         ///< ValueOp::kExp2
+  bool has_dual_fma = false;     ///< two independent ones of float32 in one instruction
   bool has_pack_half2 = false;   ///< ValueOp::kPackHalf2
   bool has_nan_min_max = false;  ///< scalar max and min of float32: NaN if one is, either zero
   bool has_round = false;        ///< truncation of floats in one instruction

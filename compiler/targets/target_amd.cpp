@@ -155,7 +155,9 @@ TargetInfo amd_info(const hal::Arch& arch, TargetInfo info) {
     info.features = settings().amd_cumode ? "+cumode" : "-cumode";
   info.llvm_release = row->from_release;
   info.sub_group = row->wave;
-  info.has_segments = info.has_wide_stores = true;
+  info.has_shuffles = info.has_segments = info.has_wide_stores = true;
+  // VOPD, wave32 of gfx11 and gfx12. Source: AMD RDNA3 and RDNA4 ISA guides, "Dual Issue VALU".
+  info.has_dual_fma = row->matrix == MatrixForm::kWmma11 || row->matrix == MatrixForm::kWmma12;
   info.matrix = matrix_rows(row->matrix);
   for (MatrixInfo m : info.matrix) {
     if (m.sum != DType::kI32) continue;

@@ -101,6 +101,54 @@ TEST_F(CudaTensor, LinearLayersOf16BitWeightsRoundTheirInputs) {
   EXPECT_LT(worst(got(), exact), 1e-4);
 }
 
+/// Whole numbers, whose sums float32 and float16 hold exactly: strides, dilation, groups, padding,
+/// and an image that comes from a kernel.
+TEST_F(CudaTensor, ConvolutionsAreTheSumsOfTheirWindows) {
+  struct Case {
+    int64_t batch, channels, height, width, out, stride, padding, dilation, groups;
+    DType type;
+  };
+  std::mt19937 generator(std::random_device{}());
+  for (const Case& c : {Case{2, 16, 20, 28, 40, 1, 1, 1, 1, DType::kF16},
+                        {1, 24, 33, 31, 33, 2, 1, 1, 1, DType::kBF16},
+                        {3, 32, 19, 18, 64, 1, 0, 2, 2, DType::kF16}}) {
+    const int64_t in = c.channels / c.groups;
+    std::vector<float> x(static_cast<size_t>(c.batch * c.channels * c.height * c.width)),
+        w(static_cast<size_t>(c.out * in * 9));
+    for (float& v : x) v = static_cast<float>(generator() % 4);
+    for (float& v : w) v = static_cast<float>(generator() % 3) - 1;
+    const Tensor image =
+        Tensor::from(x, {c.batch, c.channels, c.height, c.width}, kDevice).cast(c.type).realize();
+    const Tensor weight = Tensor::from(w, {c.out, in, 3, 3}, kDevice).cast(c.type).realize();
+    const Tensor result =
+        (image * 2).conv(weight, {}, {c.stride}, {c.padding}, {c.dilation}, c.groups).realize();
+    const auto got = result.cast(DType::kF32).data<float>();
+    const int64_t rows = result.size(2).constant(), columns = result.size(3).constant();
+    size_t at = 0, wrong = 0;
+    for (int64_t n = 0; n < c.batch; ++n)
+      for (int64_t o = 0; o < c.out; ++o)
+        for (int64_t i = 0; i < rows; ++i)
+          for (int64_t j = 0; j < columns; ++j, ++at) {
+            double sum = 0;
+            for (int64_t k = 0; k < in * 9; ++k) {
+              const int64_t y = i * c.stride + k / 3 % 3 * c.dilation - c.padding;
+              const int64_t z = j * c.stride + k % 3 * c.dilation - c.padding;
+              if (y < 0 || z < 0 || y >= c.height || z >= c.width) continue;
+              const int64_t channel = o / (c.out / c.groups) * in + k / 9;
+              const int64_t from = ((n * c.channels + channel) * c.height + y) * c.width + z;
+              sum += 2.0 * static_cast<double>(x[static_cast<size_t>(from)]) *
+                     static_cast<double>(w[static_cast<size_t>(o * in * 9 + k)]);
+            }
+            const auto value = static_cast<float>(sum);
+            const float want = c.type == DType::kF16 ? f16_to_f32(f32_to_f16(value))
+                                                     : bf16_to_f32(f32_to_bf16(value));
+            wrong += got[at] != want;
+          }
+    EXPECT_EQ(at, got.size());
+    EXPECT_EQ(wrong, 0u) << c.channels << " channels, stride " << c.stride;
+  }
+}
+
 /// In parts of K, on a device of few compute units.
 TEST_F(CudaTensor, LongProductsOfFewResultsAreSummedInParts) {
   constexpr size_t kRows = 65, kColumns = 16384 + 24, kOut = 72;

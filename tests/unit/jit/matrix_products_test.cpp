@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/compile.h"
+#include "compiler/schedules/implicit_gemm/implicit_gemm.h"
 #include "compiler/schedules/schedule.h"
 #include "compiler/schedules/strategy.h"
 #include "compiler/targets/target.h"
@@ -208,8 +209,12 @@ TEST(MatrixProducts, OfBlocksOfModelsHaveTheMatrixInstructions) {
 }
 
 /// Zeros around the image are made on the way to shared memory: no padded copy, no float32.
+/// Padding is no kernel, and what lies between two convolutions is float16.
 TEST(MatrixProducts, PaddedConvolutionsHaveTheMatrixInstructions) {
-  const Tensor x = operand({2, 64, 28, 28}), w = operand({64, 64, 3, 3});
+  const auto empty = [](const Shape& shape) {
+    return Tensor::empty(shape, DType::kF16, "NULL::gfx1100").realize();
+  };
+  const Tensor x = empty({2, 64, 28, 28}), w = empty({64, 64, 3, 3});
   const Kernels kernels = kernels_of(x.conv(w, {}, {1}, {1}));
   ASSERT_EQ(kernels.size(), 1u);
   expect_matrix_instructions(kernels, true);
@@ -217,6 +222,40 @@ TEST(MatrixProducts, PaddedConvolutionsHaveTheMatrixInstructions) {
   ASSERT_EQ(two.size(), 2u);
   EXPECT_EQ(two.front().params.front().dtype, DType::kF16);
   expect_matrix_instructions(two, true);
+}
+
+/// Matrix instructions of sm_80, sm_90 and sm_100 are faster than elements that are gathered one by
+/// one: channels become adjacent first, in the kernel that makes them where there is one.
+TEST(MatrixProducts, ConvolutionsOfPlanesLoadSixteenBytesOfChannels) {
+  const auto expect_chunks = [](const ir::KernelIr& kernel) {
+    for (const char* name : {"sm_80", "sm_90", "sm_100"}) {
+      const hal::Arch arch = gpu_arch(hal::Vendor::kNv, name);
+      const auto schedule =
+          compiler::make_schedule(kernel, compiler::target_info(arch), arch.units);
+      ASSERT_NE(schedule.implicit(), nullptr) << name << ir::to_string(kernel);
+      for (const auto* o : {&schedule.implicit()->left, &schedule.implicit()->right}) {
+        EXPECT_EQ(o->gather, compiler::Gather::kChunks) << name;
+        EXPECT_FALSE(o->is_unaligned) << name;
+      }
+    }
+  };
+  const Tensor x = operand({2, 64, 28, 28}), w = operand({64, 64, 3, 3}), bias = operand({64});
+  const Kernels one = kernels_of(x.conv(w, bias, {1}, {1}));
+  ASSERT_EQ(one.size(), 3u) << "image, weights, products";
+  expect_chunks(one.back());
+  const Kernels two = kernels_of(x.conv(w, bias, {1}, {1}).relu().conv(w, {}, {2}, {1}));
+  ASSERT_EQ(two.size(), 5u) << "the first one stores its channels last";
+  expect_chunks(two[2]);
+  expect_chunks(two.back());
+  // Not worth it: few pixels, channels that are no 16 bytes, a matrix in another guise, cards that
+  // multiply no faster than they gather.
+  EXPECT_EQ(kernels_of(operand({1, 64, 16, 16}).conv(w)).size(), 1u);
+  EXPECT_EQ(kernels_of(operand({2, 3, 28, 28}).conv(operand({64, 3, 3, 3}))).size(), 1u);
+  EXPECT_EQ(kernels_of(x.conv(operand({64, 64, 1, 1}))).size(), 1u);
+  const auto ada = [](const Shape& shape) {
+    return Tensor::empty(shape, DType::kF16, "NULL::sm_89").realize();
+  };
+  EXPECT_EQ(kernels_of(ada({2, 64, 28, 28}).conv(ada({64, 64, 3, 3}))).size(), 1u);
 }
 
 TEST(MatrixProducts, OfFloat32WithALongSumAreDividedToo) {

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "compiler/compile.h"
+#include "compiler/targets/target.h"
 #include "compiler/ir/number.h"
 #include "compiler/toolchain/toolchain.h"
 #include "drivers/amd/program/code_object.h"
@@ -263,6 +264,27 @@ TEST_F(Amd, ProductsTakeFewInstructions) {
                   each);
       EXPECT_LT(each, row.most);
     }
+}
+
+/// What the static roofline counts as one instruction is one: two multiply-adds of float32 whose
+/// operands LLVM gave registers of different banks.
+TEST_F(Amd, ProductsOfFloat32TakeTwoAtOnce) {
+  const auto kernel = matmul_kernel(512, 512, 512, DType::kF32);
+  for (const char* chip : {"gfx1100", "gfx1201", "gfx1030"}) {
+    const auto text = compiler::explain(kernel, amd_arch(chip), "");
+    ASSERT_TRUE(text) << text.error().message;
+    size_t together = 0, single = 0;
+    for (const auto& [name, n] :
+         {std::pair{"v_dual_fmac_f32", &together}, {"v_fmac_f32", &single}, {"v_fma_f32", &single}})
+      for (size_t at = 0; (at = text->assembly.find(name, at)) != std::string::npos; ++at) ++*n;
+    const bool has_dual = compiler::target_info(amd_arch(chip)).has_dual_fma;
+    EXPECT_EQ(has_dual, std::string_view(chip) != "gfx1030");
+    EXPECT_GE(together + single, 256u) << chip;
+    if (has_dual)
+      EXPECT_GE(together, 9 * single) << chip;
+    else
+      EXPECT_EQ(together, 0u) << chip;
+  }
 }
 
 }  // namespace

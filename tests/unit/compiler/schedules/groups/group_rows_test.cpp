@@ -10,7 +10,9 @@
 #include <fmt/format.h>
 
 #include "compiler/analysis/unify.h"
+#include "compiler/compile.h"
 #include "runtime/base/env.h"
+#include "tests/unit/compiler/amd_runner.h"
 #include "tests/unit/compiler/kernels.h"
 #include "tests/unit/compiler/ptx_runner.h"
 #include "tests/unit/compiler/runner.h"
@@ -306,6 +308,36 @@ TEST(GroupRowCounts, AReductionWaitsOnce) {
   const Counted softmax = count({.kind = Kind::kSoftmax, .results = 8, .depth = 4096}, 2);
   EXPECT_EQ(softmax.barriers, 2u);
   EXPECT_EQ(softmax.conflicts, 0u);
+}
+
+/// The same on AMD: within rows of 16 lanes by DPP, between them by v_permlanex16 where waves have
+/// 32 lanes, so that nothing waits for LDS but the one exchange of waves.
+TEST(GroupRowCode, AReductionOfAmdWaitsOnce) {
+  for (const auto& [where, chip] : {std::pair{"GFX1030", "gfx1030"},
+                                    {"GFX1100", "gfx1100"},
+                                    {"GFX1201", "gfx1201"},
+                                    {"GFX1100", "gfx942"}}) {
+    if (const std::string reason = why_not({where}); !reason.empty()) GTEST_SKIP() << reason;
+    const std::string_view name = chip;
+    for (const auto& [kind, reductions] : {std::pair{Kind::kSum, 1U}, {Kind::kSoftmax, 2U}}) {
+      const ir::KernelIr kernel = Maker({.kind = kind, .results = 8, .depth = 4096}).make();
+      const auto text = compiler::explain(kernel, amd_arch(chip), "LLVM");
+      ASSERT_TRUE(text) << text.error().message;
+      const auto count = [&](std::string_view what) {
+        size_t n = 0;
+        for (size_t at = 0; (at = text->assembly.find(what, at)) != std::string::npos;
+             at += what.size())
+          ++n;
+        return n;
+      };
+      // gfx12 signals and waits: "s_barrier_wait".
+      const size_t barriers = count(name == "gfx1201" ? "s_barrier_wait" : "s_barrier");
+      EXPECT_EQ(barriers, reductions) << chip;
+      EXPECT_GE(count("_dpp"), (name == "gfx942" ? 3U : 4U) * reductions) << chip;
+      EXPECT_EQ(count("v_permlanex16"), name == "gfx942" ? 0 : reductions) << chip;
+      EXPECT_EQ(count("ds_swizzle"), name == "gfx942" ? 2 * reductions : 0) << chip;
+    }
+  }
 }
 
 /// Maxima by one instruction, places in 32 bits.

@@ -46,7 +46,7 @@ DotShape sixteens() {
 }
 
 TEST(QuantisedGemm, PromptsHaveTilesAndFewVectorsHaveNone) {
-  for (const char* name : {"sm_80", "sm_90", "sm_120", "gfx1100", "gfx1201", "gfx942"}) {
+  for (const char* name : {"sm_75", "sm_80", "sm_90", "sm_120", "gfx1100", "gfx1201", "gfx942"}) {
     const hal::Arch arch = null_arch(name, 100);
     const compiler::TargetInfo target = compiler::target_info(arch);
     const auto planned = [&](const DotShape& s) {
@@ -63,18 +63,25 @@ TEST(QuantisedGemm, PromptsHaveTilesAndFewVectorsHaveNone) {
     shifted.skipped = 2;
     for (const DotShape& s : {few, odd, shifted}) EXPECT_FALSE(planned(s)) << name;
   }
-  const compiler::TargetInfo older = compiler::target_info(null_arch("sm_75", 72));
-  EXPECT_EQ(compiler::make_schedule(dot_sum_kernel(nibbles()), older, 72).quantised(), nullptr);
+  const compiler::TargetInfo older = compiler::target_info(null_arch("sm_70", 80));
+  EXPECT_EQ(compiler::make_schedule(dot_sum_kernel(nibbles()), older, 80).quantised(), nullptr);
 }
 
+/// Cards before sm_80 multiply 8 rows by K = 16 bytes.
 TEST(QuantisedGemm, PtxHasMatrixInstructionsAndNoDotProducts) {
-  for (const auto& [shape, name] : {std::pair{kPrompt, "m16n8k32.row.col.s32.u8.s8.s32"},
-                                    {nibbles(), "m16n8k32.row.col.s32.s8.s8.s32"},
-                                    {sixteens(), "m16n8k16.row.col.s32.s8.s8.s32"}}) {
-    const auto text = compiler::explain(dot_sum_kernel(shape), null_arch("sm_80", 108), "PTX");
+  for (const auto& [chip, shape, name] :
+       {std::tuple{"sm_80", kPrompt, "m16n8k32.row.col.s32.u8.s8.s32"},
+        {"sm_80", nibbles(), "m16n8k32.row.col.s32.s8.s8.s32"},
+        {"sm_80", sixteens(), "m16n8k16.row.col.s32.s8.s8.s32"},
+        {"sm_75", kPrompt, "m8n8k16.row.col.s32.u8.s8.s32"},
+        {"sm_75", nibbles(), "m8n8k16.row.col.s32.s8.s8.s32"},
+        {"sm_75", sixteens(), "m8n8k16.row.col.s32.s8.s8.s32"}}) {
+    const auto text = compiler::explain(dot_sum_kernel(shape), null_arch(chip, 108), "PTX");
     ASSERT_TRUE(text) << text.error().message;
     EXPECT_GE(occurrences(text->source, name), 2U) << text->source;
-    EXPECT_EQ(occurrences(text->source, "dp4a"), 0U);
+    EXPECT_EQ(occurrences(text->source, "dp4a"), 0U) << chip;
+    // No card before sm_80 has the larger ones.
+    EXPECT_EQ(occurrences(text->source, "m16n8") == 0, std::string_view(chip) == "sm_75");
     if (!text->resources) continue;  // no nvJitLink and no ptxas here
     EXPECT_EQ(text->resources->stack_bytes, 0U);
     EXPECT_LE(text->resources->registers, 168U);
@@ -97,7 +104,8 @@ TEST(QuantisedGemm, AmdCodeHasMatrixInstructionsAndNoDotProducts) {
 
 /// Prompts of all sizes.
 TEST(QuantisedGemm, NoRegisterIsSpilled) {
-  for (const auto& [chip, renderer, units] : {std::tuple{"sm_80", "PTX", 108U},
+  for (const auto& [chip, renderer, units] : {std::tuple{"sm_75", "PTX", 72U},
+                                              {"sm_80", "PTX", 108U},
                                               {"gfx1100", "LLVM", 96U},
                                               {"gfx1201", "LLVM", 64U},
                                               {"gfx942", "LLVM", 304U}})
@@ -114,22 +122,43 @@ TEST(QuantisedGemm, NoRegisterIsSpilled) {
     }
 }
 
-class QuantisedGemms : public testing::TestWithParam<const char*> {
+struct Target {
+  const char* renderer;
+  const char* chip = "";  ///< of NVIDIA; empty: the one that all tests run for
+};
+
+class QuantisedGemms : public testing::TestWithParam<Target> {
  protected:
   void SetUp() override {
     if (const std::string reason = why_not(where()); !reason.empty()) GTEST_SKIP() << reason;
   }
-  Where where() const { return {GetParam()}; }
+  static Where where() { return {GetParam().renderer}; }
+  static hal::Arch arch() {
+    hal::Arch arch = arch_of(where());
+    if (*GetParam().chip) arch.name = GetParam().chip;
+    return arch;
+  }
 
-  void check(const DotShape& s, uint32_t seed) {
+  static Status run(const hal::CodeObject& code, Buffers& buffers, uint64_t shift = 0) {
+    if (arch().vendor == hal::Vendor::kAmd) {
+      BM_TRY(run_on_amd(code, buffers, {}, shift));
+    } else {
+      BM_TRY(run_on_ptx(code, buffers, {}, shift));
+    }
+    return {};
+  }
+
+  static void check(const DotShape& s, uint32_t seed) {
+    const ScopedSetting text("BM_NV_CODE", "ptx");
     const ir::KernelIr k = dot_sum_kernel(s);
-    const hal::Arch arch = arch_of(where());
-    EXPECT_NE(compiler::make_schedule(k, compiler::target_info(arch), arch.units).quantised(),
+    EXPECT_NE(compiler::make_schedule(k, compiler::target_info(arch()), arch().units).quantised(),
               nullptr)
         << s.vectors << " x " << s.rows;
     const Buffers start = dot_sum_buffers(k, seed);
+    const auto code = compiler::compile(k, arch(), renderer_of(where()), {.use_cache = false});
+    ASSERT_TRUE(code) << code.error().message;
     Buffers got = start;
-    const Status done = run_on(where(), k, got, {});
+    const Status done = run(*code, got);
     ASSERT_TRUE(done) << done.error().message;
     EXPECT_EQ(got[0], evaluated(k, start)[0])
         << s.vectors << " vectors, " << s.rows << " rows, " << s.blocks << " blocks of " << s.words
@@ -161,26 +190,25 @@ TEST_P(QuantisedGemms, ParamsBeginAtAnyAddress) {
   const ScopedSetting text("BM_NV_CODE", "ptx");
   const ir::KernelIr k =
       dot_sum_kernel({.vectors = 9, .rows = 32, .blocks = 2, .code = Bytes::kHigh});
-  const auto code =
-      compiler::compile(k, arch_of(where()), renderer_of(where()), {.use_cache = false});
+  const auto code = compiler::compile(k, arch(), renderer_of(where()), {.use_cache = false});
   ASSERT_TRUE(code) << code.error().message;
   const Buffers start = dot_sum_buffers(k), want = evaluated(k, start);
   for (const uint64_t shift : {0U, 4U, 20U}) {
     Buffers got = start;
-    if (arch_of(where()).vendor == hal::Vendor::kAmd) {
-      const auto ran = run_on_amd(*code, got, {}, shift);
-      ASSERT_TRUE(ran) << ran.error().message;
-    } else {
-      const auto ran = run_on_ptx(*code, got, {}, shift);
-      ASSERT_TRUE(ran) << ran.error().message;
-    }
+    const Status ran = run(*code, got, shift);
+    ASSERT_TRUE(ran) << ran.error().message;
     EXPECT_EQ(got[0], want[0]) << shift;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpus, QuantisedGemms,
-                         testing::Values("PTX", "NVRTC", "NVPTX", "GFX1100", "GFX1201"),
-                         [](const auto& given) { return std::string(given.param); });
+                         testing::Values(Target{"PTX"}, Target{"NVRTC"}, Target{"NVPTX"},
+                                         Target{"PTX", "sm_75"}, Target{"NVRTC", "sm_75"},
+                                         Target{"NVPTX", "sm_75"}, Target{"GFX1100"},
+                                         Target{"GFX1201"}),
+                         [](const auto& given) {
+                           return std::string(given.param.renderer) + given.param.chip;
+                         });
 
 double instructions_of(const char* where, const hal::CodeObject& code, Buffers buffers) {
   if (arch_of({where}).vendor == hal::Vendor::kAmd) {
