@@ -295,6 +295,9 @@ struct LlamaBatch::Impl {
     std::optional<int64_t>& known = fixed_rows[static_cast<size_t>(std::countr_zero(count))];
     const std::vector<float> expected = trial(count, 0);
     known = 0;
+    // Of plain elements on CPUs a trial tells too little: bits differ for one token in ten.
+    if (model->has_plain_matrices() && tokens.device().hal().arch().vendor == hal::Vendor::kCpu)
+      return;
     for (size_t fixed = count; fixed <= 4 * count && fixed <= host_outputs.size(); fixed *= 2) {
       const std::vector<float> got = trial(count, static_cast<int64_t>(fixed));
       if (std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)) != 0) continue;

@@ -117,8 +117,8 @@ void run_together(LlamaBatch& batch, std::vector<Feed*> feeds) {
 }
 
 TEST(LlamaBatch, TokensThatFollowEachOtherInAStepEqualStepsOfOne) {
-  // Before steps of one token are given kernels of their own (LlamaBatch::Impl::rows_of).
-  constexpr size_t kMore = 29;
+  // Beyond the step from which on those of one token have kernels of their own.
+  constexpr size_t kMore = 69;
   std::mt19937 random(8);
   const auto batch = make(6);
   Feed feed = random_feed(random, 1, kMore, 1);
