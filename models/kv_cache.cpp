@@ -6,6 +6,7 @@
 #include "runtime/allocator.h"
 #include "runtime/base/check.h"
 #include "runtime/base/env.h"
+#include "runtime/base/small_pages.h"
 #include "runtime/buffer.h"
 #include "runtime/device.h"
 
@@ -23,6 +24,13 @@ Tensor rows_of(const Tensor& t, const SymInt& first, const SymInt& count) {
   return t.shrink(ranges);
 }
 
+/// A cache has room for what may come, and most of it never does.
+void come_with_use(const Tensor& t) {
+  if (t.device().hal().arch().vendor != hal::Vendor::kCpu) return;
+  const runtime::Buffer buffer = t.buffer();
+  if (std::byte* const host = buffer.host()) prefer_small_pages({host, buffer.size});
+}
+
 /// The first `used` rows of `from` in memory for `capacity`.
 Tensor grown(const Tensor& from, int64_t capacity, int64_t used) {
   if (!from.is_valid()) return {};
@@ -30,6 +38,7 @@ Tensor grown(const Tensor& from, int64_t capacity, int64_t used) {
   const int64_t old = shape[0].constant();
   shape[0] = capacity;
   Tensor to = Tensor::empty(shape, from.dtype(), from.device().name());
+  come_with_use(to);
   if (used == 0) return to;
   runtime::Buffer source = from.buffer(), target = to.buffer();
   source.size = target.size =
@@ -53,6 +62,8 @@ KvRows::KvRows(int64_t capacity, int64_t heads, int64_t length, DType type,
   BM_CHECK(type == DType::kF32 || type == DType::kF16 || type == DType::kI8);
   if (type == DType::kI8)
     scales_ = Tensor::empty({capacity, heads, length / block_of(length)}, DType::kF16, device);
+  come_with_use(numbers_);
+  if (scales_.is_valid()) come_with_use(scales_);
 }
 
 uint64_t KvRows::bytes_per_position(int64_t heads, int64_t length, DType type) {

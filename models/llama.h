@@ -93,6 +93,8 @@ class Llama {
 
   const LlamaConfig& config() const { return config_; }
   uint32_t context() const { return context_; }
+  /// Matrices are multiplied with as plain elements, not packed.
+  bool has_plain_matrices() const { return has_plain_matrices_; }
   /// Takes tokens in; the last one gives logits out. One but for models that are divided.
   size_t device_count() const { return places_.size(); }
   const std::string& device(size_t index = 0) const { return places_[index].device; }
@@ -190,6 +192,7 @@ class Llama {
   LlamaConfig config_;
   uint32_t context_ = 0;
   uint64_t attached_bytes_ = 0, uploaded_bytes_ = 0;
+  bool has_plain_matrices_ = false;
   Matrix embedding_;
   Norm embedding_norm_, output_norm_;
   Projection output_;  ///< its matrix is the embedding's where they are tied

@@ -20,12 +20,18 @@ constexpr int64_t kRows = kPackedRows, kBlock = kPackedBlock;
 /// Codes of a block of 32, `kBits` of each from bit `from` on.
 template <int kBits>
 void put_plane(uint8_t* part, int64_t block, int64_t row, const uint8_t* codes, int from) {
-  constexpr int kMask = (1 << kBits) - 1, kBytes = 4 * kBits;
+  constexpr uint64_t kMask = uint64_t{0x0101010101010101} * ((1U << kBits) - 1);
+  constexpr size_t kBytes = 4 * kBits, kAtOnce = std::min<size_t>(kBytes, 8);
   std::array<uint8_t, kBytes> bytes{};
-  for (int k = 0; k < 8 / kBits; ++k)
-    for (size_t i = 0; i < kBytes; ++i)
-      bytes[i] |= static_cast<uint8_t>((codes[i + static_cast<size_t>(k * kBytes)] >> from & kMask)
-                                       << k * kBits);
+  for (size_t i = 0; i < kBytes; i += kAtOnce) {
+    uint64_t sum = 0;
+    for (size_t k = 0; k < 8 / kBits; ++k) {
+      uint64_t some = 0;
+      std::memcpy(&some, codes + i + k * kBytes, kAtOnce);
+      sum |= (some >> from & kMask) << k * kBits;
+    }
+    std::memcpy(bytes.data() + i, &sum, kAtOnce);
+  }
   for (int64_t word = 0; word < kBits; ++word)
     std::memcpy(part + ((block * kBits + word) * kRows + row) * 4, bytes.data() + 4 * word, 4);
 }
@@ -83,19 +89,66 @@ void pack_halves(const PackedParts& t, const std::byte* data, int64_t first, int
   }
 }
 
-/// Of a matrix of `columns` in blocks: rows `first` up to `last`.
+/// Formats of a float16 scale and 32 codes whose bytes are the words of the plane already, but for
+/// bits that are turned over.
+struct WordFormat {
+  int64_t words = 0;  ///< of four bytes; 0: another format
+  uint32_t flip = 0;
+};
+WordFormat word_format(GgmlType type) {
+  switch (type) {
+    case GgmlType::kQ4_0:
+    case GgmlType::kIQ4_NL: return {.words = 4, .flip = 0};
+    case GgmlType::kQ8_0: return {.words = 8, .flip = 0x80808080};
+    default: return {};
+  }
+}
+
+/// Up to sixteen rows that lie together, block by block: every line of the result is written once.
+template <int64_t kWords>
+void pack_words(uint32_t flip, const std::byte* data, int64_t rows, int64_t blocks,
+                const PackedParts& parts, int64_t first_block) {
+  constexpr int64_t kBytes = 2 + 4 * kWords;
+  for (int64_t b = 0; b < blocks; ++b) {
+    uint8_t* const codes = parts.codes + (first_block + b) * kWords * kRows * 4;
+    uint8_t* const scales = parts.scales + (first_block + b) * kRows * 2;
+    for (int64_t row = 0; row < rows; ++row) {
+      const std::byte* const source = data + (row * blocks + b) * kBytes;
+      std::memcpy(scales + 2 * row, source, 2);
+      for (int64_t w = 0; w < kWords; ++w) {
+        uint32_t word = 0;
+        std::memcpy(&word, source + 2 + 4 * w, 4);
+        word ^= flip;
+        std::memcpy(codes + (w * kRows + row) * 4, &word, 4);
+      }
+    }
+  }
+}
+
+/// Of a matrix of `columns` in blocks: rows `first` up to `last`, where sixteen begin.
 void pack_rows(const GgmlTypeInfo& info, const BlockFormat& format, const std::byte* data,
                int64_t first, int64_t last, int64_t columns, const PackedParts& parts) {
   const int64_t per_row = columns / info.block_values, values = info.block_values,
                 blocks = columns / kBlock;
+  const WordFormat words = word_format(format.type);
   const std::byte* source = data + static_cast<size_t>(first * per_row) * info.block_bytes;
   DecodedBlock block{};
-  for (int64_t row = first; row < last; ++row)
+  for (int64_t row = first; row < last;) {
+    if (words.words != 0) {
+      const int64_t rows = std::min(kRows, last - row);
+      const auto pack = words.words == 4 ? pack_words<4> : pack_words<8>;
+      pack(words.flip, source, rows, blocks, parts, row / kRows * blocks);
+      source += static_cast<size_t>(rows * per_row) * info.block_bytes;
+      row += rows;
+      continue;
+    }
     for (int64_t b = 0; b < per_row; ++b, source += info.block_bytes) {
       format.decode(source, &block);
       put_block(format, values, block, row / kRows * blocks + b * values / kBlock, row % kRows,
                 parts);
     }
+    ++row;
+  }
 }
 
 /// `part(first, last)` for runs of rows that share no word of the result, by several threads where

@@ -319,6 +319,8 @@ class LlamaLoader {
                          [this](std::span<const std::byte> part) { file_->release(part); });
     } else {
       out = Matrix(make(t));
+      const bool is_taken_only = t.name == kEmbedding && file_->find_tensor(kOutput) != nullptr;
+      if (!is_taken_only) model_->has_plain_matrices_ = true;
     }
     report(t);
     return out;

@@ -27,13 +27,18 @@ uint32_t u32(const std::byte* p) {
 
 uint8_t byte(uint32_t v) { return static_cast<uint8_t>(v); }
 
-/// Blocks of 32 with two codes in a byte: values j and j + 16.
-void nibbles(const std::byte* q, uint8_t* codes) {
-  for (size_t j = 0; j < 16; ++j) {
-    codes[j] = byte(u8(q, j) & 15);
-    codes[j + 16] = byte(u8(q, j) >> 4);
+/// `count` (a multiple of 8) bytes with two codes in each: byte j has values j and j + `count`.
+void nibbles(const std::byte* q, uint8_t* codes, size_t count) {
+  constexpr uint64_t kLow = 0x0f0f0f0f0f0f0f0f;
+  for (size_t j = 0; j < count; j += 8) {
+    uint64_t both = 0;
+    std::memcpy(&both, q + j, sizeof both);
+    const uint64_t low = both & kLow, high = both >> 4 & kLow;
+    std::memcpy(codes + j, &low, sizeof low);
+    std::memcpy(codes + j + count, &high, sizeof high);
   }
 }
+void nibbles(const std::byte* q, uint8_t* codes) { nibbles(q, codes, 16); }
 
 /// Their fifth bits: bit j belongs to value j.
 void fifth_bits(uint32_t high, uint8_t* codes) {
@@ -146,11 +151,7 @@ void k_scales(const std::byte* s, DecodedBlock* out) {
 
 /// Sub-blocks 2i and 2i + 1 share 32 bytes: low and high nibbles.
 void k_nibbles(const std::byte* q, uint8_t* codes) {
-  for (size_t i = 0; i < 4; ++i)
-    for (size_t l = 0; l < 32; ++l) {
-      codes[64 * i + l] = byte(u8(q, 32 * i + l) & 15);
-      codes[64 * i + 32 + l] = byte(u8(q, 32 * i + l) >> 4);
-    }
+  for (size_t i = 0; i < 4; ++i) nibbles(q + 32 * i, codes + 64 * i, 32);
 }
 
 void q4_k(const std::byte* b, DecodedBlock* out) {

@@ -90,7 +90,9 @@ Status HostedModel::load() {
   has_control_reasoning_ = format_.calls == CallSyntax::kHarmony
                                ? has_control_calls_
                                : is_control(format_.think_open) || is_control(format_.think_close);
-  auto engine = BM_TRY(make_llama_engine(file, options_.engine, tokenizer_->size()));
+  LlamaEngineOptions engine_options = options_.engine;
+  engine_options.path = options_.path;
+  auto engine = BM_TRY(make_llama_engine(file, engine_options, tokenizer_->size()));
   if (!engine->writes_text() && !has_pooling) pooling_ = Pooling::kMean;
   context_ = engine->context();
   std::shared_ptr<Drafter> drafter;

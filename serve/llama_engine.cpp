@@ -3,6 +3,7 @@
 #include "models/llama_encoder.h"
 #include "runtime/device.h"
 #include "runtime/device_list.h"
+#include "serve/model_file.h"
 
 namespace bm::serve {
 namespace {
@@ -15,7 +16,10 @@ class LlamaEngine final : public Engine {
  public:
   LlamaEngine(std::shared_ptr<const models::GgufFile> file, LlamaEngineOptions options,
               size_t vocabulary)
-      : file_(std::move(file)), options_(std::move(options)), vocabulary_(vocabulary) {}
+      : file_(std::move(file)),
+        options_(std::move(options)),
+        mark_(mark_of(options_.path)),
+        vocabulary_(vocabulary) {}
 
   void unload() override {
     batch_.reset();
@@ -24,6 +28,11 @@ class LlamaEngine final : public Engine {
 
   Status load() override {
     unload();
+    if (const auto now = mark_of(options_.path); mark_ && now && mark_->is_overwritten(*now))
+      return fail(Code::kCorrupt,
+                  "{} was written over while it was in use: SIGHUP or a new start loads what it is "
+                  "now; files replaced by renaming stay what they were for those that have them",
+                  options_.path);
     auto model = BM_TRY(Llama::load(
         file_, {.device = options_.device, .context = options_.context, .progress = {}}));
     if (vocabulary_ > model->config().vocab_size)
@@ -102,6 +111,7 @@ class LlamaEngine final : public Engine {
 
   std::shared_ptr<const models::GgufFile> file_;
   LlamaEngineOptions options_;
+  std::optional<FileMark> mark_;
   size_t vocabulary_;
   uint32_t page_count_ = 0, context_ = 0;
   bool writes_text_ = true, has_states_ = false;

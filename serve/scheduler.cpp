@@ -322,8 +322,15 @@ struct Scheduler::Impl {
     size_t free = engine->most_sequences() - decoding.size();
     for (Sequence* s : decoding) {
       if (s->is_prompt()) {
-        items.push_back(piece_of(*s));
-        owners.push_back(s);
+        // Rows that nobody decodes in; in the order of the prompt, as a state goes through them.
+        const size_t more = std::min(free, s->job.prompt.size() - s->position - 1);
+        free -= more;
+        make_room(*s, s->position + static_cast<uint32_t>(1 + more));
+        for (uint32_t at = s->position; at <= s->position + more; ++at) {
+          items.push_back(
+              {std::span(s->job.prompt).subspan(at, 1), at, s->pages, false, s->state});
+          owners.push_back(s);
+        }
         continue;
       }
       guess(*s, free);

@@ -31,7 +31,37 @@ uint64_t current_capture_id() { return current_id; }
 uint64_t num_detached() { return detached_counter().load(std::memory_order_acquire); }
 void note_detached() { detached_counter().fetch_add(1, std::memory_order_release); }
 
-CaptureScope::CaptureScope() : id_(next_id()) {
+void HolderCounts::count(const NodePtr& n, const Node* holder) {
+  Entry& entry = entries_[n.get()];
+  if (entry.uses++ == 0) {
+    entry.node = n;
+    stack_.push_back(n);
+  }
+  if (holder != nullptr) entry.holders.push_back(holder);
+}
+
+void HolderCounts::add(const NodePtr& root, const HolderCounts* known) {
+  count(root, nullptr);
+  while (!stack_.empty()) {
+    const NodePtr n = std::move(stack_.back());
+    stack_.pop_back();
+    if (n->is_realized() || (known != nullptr && known->find(n.get()) != nullptr)) continue;
+    entries_.at(n.get()).is_open = true;
+    for (const NodePtr& s : n->src) count(s, n.get());
+  }
+}
+
+void HolderCounts::replace(const Node& node, std::span<const NodePtr> sources) {
+  if (const Entry* entry = find(&node); entry != nullptr && entry->is_open) return;
+  for (const NodePtr& s : sources) add(s);
+}
+
+const HolderCounts::Entry* HolderCounts::find(const Node* n) const {
+  const auto at = entries_.find(n);
+  return at == entries_.end() ? nullptr : &at->second;
+}
+
+CaptureScope::CaptureScope() : id_(next_id()), detached_(num_detached()) {
   BM_CHECK(current_scope == nullptr && current_id == 0);
   current_scope = this;
   current_id = id_;
@@ -65,10 +95,22 @@ Schedule CaptureScope::take() {
 void CaptureScope::keep() {
   is_kept_ = true;
   undo_.clear();
+  held_.clear();
 }
 
 void CaptureScope::remember(const NodePtr& node) {
   undo_.push_back({node, node->kind, node->src, node->ints, node->syms});
+  held_.replace(*node, undo_.back().src);
+}
+
+const HolderCounts& CaptureScope::held() {
+  if (is_held_outdated_ || detached_ != num_detached()) {
+    detached_ = num_detached();
+    is_held_outdated_ = false;
+    held_.clear();
+    for (const NodePtr& source : held_sources()) held_.add(source);
+  }
+  return held_;
 }
 
 void CaptureScope::roll_back() {
@@ -143,6 +185,7 @@ CaptureScope::Suspension::Suspension(CaptureScope& scope) : scope_(scope) {
   current_id = 0;
 }
 CaptureScope::Suspension::~Suspension() {
+  scope_.is_held_outdated_ = true;
   current_scope = &scope_;
   current_id = scope_.id_;
 }

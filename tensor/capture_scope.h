@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -16,6 +17,30 @@
 #include "tensor/schedule.h"
 
 namespace bm {
+
+/// How often nodes of a growing graph are held by other nodes of it, and by which. Goes through
+/// lazy nodes only.
+class HolderCounts {
+ public:
+  struct Entry {
+    std::weak_ptr<Node> node;
+    long uses = 0;
+    std::vector<const Node*> holders;  ///< nodes of the graph
+    bool is_open = false;              ///< its sources are counted
+  };
+  /// One more holder of `root`, from outside the graph; what lies below it belongs to the graph,
+  /// but for what `known` has.
+  void add(const NodePtr& root, const HolderCounts* known = nullptr);
+  /// The holder of `node`'s sources is another now: what was counted as held by it stays counted.
+  void replace(const Node& node, std::span<const NodePtr> sources);
+  const Entry* find(const Node* n) const;
+  void clear() { entries_.clear(); }
+
+ private:
+  void count(const NodePtr& n, const Node* holder);
+  std::unordered_map<const Node*, Entry> entries_;
+  std::vector<NodePtr> stack_;
+};
 
 class CaptureScope {
  public:
@@ -54,8 +79,9 @@ class CaptureScope {
   void add_target(const NodePtr& base, const NodePtr& target);
   const std::vector<Target>& targets() const { return targets_; }
 
-  /// Sources of nodes that have storage now: held by nobody but this until the capture ends.
-  std::vector<NodePtr> held_sources() const;
+  /// The graph below the sources of nodes that have storage now: held by nobody but this until the
+  /// capture ends.
+  const HolderCounts& held();
   /// Per storage: how many nodes own it that nothing but this capture's undo list holds.
   std::unordered_map<const runtime::Storage*, long> undo_holders() const;
 
@@ -80,10 +106,14 @@ class CaptureScope {
     std::vector<SymInt> syms;
   };
   void roll_back();
+  std::vector<NodePtr> held_sources() const;
 
   const uint64_t id_;
   Schedule schedule_;
   std::vector<Undo> undo_;
+  HolderCounts held_;              ///< of undo_, kept up with it: every assign may ask
+  bool is_held_outdated_ = false;  ///< a node got storage outside, and is not in undo_
+  uint64_t detached_ = 0;          ///< num_detached() of held_
   std::unordered_set<const runtime::Storage*> storages_;
   std::vector<std::weak_ptr<Node>> watched_;
   std::vector<Target> targets_;

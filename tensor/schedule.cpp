@@ -346,43 +346,46 @@ using NodeSet = std::unordered_set<const Node*>;
 class Below {
  public:
   explicit Below(const NodePtr& value) {
-    std::vector<NodePtr> roots;
-    if (const CaptureScope* capture = CaptureScope::current()) roots = capture->held_sources();
-    const auto count = [&](const NodePtr& root) {
-      if (uses_[root.get()]++ == 0) stack_.push_back(root);
-    };
-    for (const NodePtr& root : roots) count(root);
-    roots.clear();
-    if (value) count(value);  // the caller holds it once
-    std::vector<NodePtr> nodes;
-    while (!stack_.empty()) {
-      NodePtr n = std::move(stack_.back());
-      stack_.pop_back();
-      if (n->is_realized()) continue;
-      for (const NodePtr& s : n->src) count(s);
-      nodes.push_back(std::move(n));
-    }
-    // `nodes` is one more holder of each.
-    for (const NodePtr& n : nodes)
-      if (n.use_count() - 1 > uses_.at(n.get())) mark(*n);
+    if (CaptureScope* const capture = CaptureScope::current()) held_ = &capture->held();
+    if (value) own_.add(value, held_);  // the caller holds it once
   }
-  bool has(const Node* n) const { return uses_.count(n) != 0; }
-  bool is_needed_elsewhere(const Node* n) const { return needed_.count(n) != 0; }
+  bool has(const Node* n) const {
+    return own_.find(n) != nullptr || (held_ != nullptr && held_->find(n) != nullptr);
+  }
+  /// `n`: lazy, held once by the caller. Looks upward, at what would be computed from it.
+  bool is_needed_elsewhere(const NodePtr& n) const {
+    std::vector<const Node*> stack{n.get()};
+    NodeSet seen{n.get()};
+    while (!stack.empty()) {
+      const Node* const at = stack.back();
+      stack.pop_back();
+      long uses = 0, holders = -1;  // this one, or the caller
+      for (const HolderCounts* graph : {&own_, held_}) {
+        const HolderCounts::Entry* entry = graph == nullptr ? nullptr : graph->find(at);
+        if (entry == nullptr) continue;
+        uses += entry->uses;
+        const NodePtr node = entry->node.lock();
+        holders = node.use_count() - (at == n.get() ? 2 : 1);
+        for (const Node* holder : entry->holders)
+          if (!is_stored(holder) && seen.insert(holder).second) stack.push_back(holder);
+      }
+      if (holders > uses) return true;
+    }
+    return false;
+  }
 
  private:
-  void mark(const Node& held) {
-    std::vector<const Node*> stack{&held};
-    while (!stack.empty()) {
-      const Node* n = stack.back();
-      stack.pop_back();
-      if (n->is_realized() || !needed_.insert(n).second) continue;
-      for (const NodePtr& s : n->src) stack.push_back(s.get());
-    }
+  bool is_stored(const Node* n) const {
+    for (const HolderCounts* graph : {&own_, held_})
+      if (const auto* entry = graph == nullptr ? nullptr : graph->find(n)) {
+        const NodePtr node = entry->node.lock();
+        if (node) return node->is_realized();
+      }
+    return true;
   }
 
-  std::unordered_map<const Node*, long> uses_;
-  std::vector<NodePtr> stack_;
-  NodeSet needed_;
+  HolderCounts own_;
+  const HolderCounts* held_ = nullptr;
 };
 
 /// Whether lazy nodes read `storage` or views of it. Most assigns find none: what lies below their
@@ -410,7 +413,7 @@ void collect_readers(Node& storage, const NodeSet& chain, const std::optional<Be
       storage.readers.push_back(reader);
       continue;
     }
-    if (!below->has(reader.get()) || below->is_needed_elsewhere(reader.get()))
+    if (!below->has(reader.get()) || below->is_needed_elsewhere(reader))
       out.push_back(std::move(reader));
   }
 }

@@ -264,6 +264,15 @@ class Serve(unittest.TestCase):
         again = json.loads(self.server.ask("POST", "/tokenize", {"prompt": banned, "add_special_tokens": False})[2])["tokens"]
         self.assertFalse(set(tokens) & set(again))
 
+    def test_a_stream_of_control_tokens_has_no_text(self):
+        # bench serve once took it for a broken one: no event tells of a token that has no text.
+        events = self.server.events("/v1/completions", {
+            "prompt": PROMPTS[0], "max_tokens": 5, "temperature": 0, "ignore_eos": True, "logit_bias": {"2": 100},  # </s>
+            "stream_options": {"include_usage": True}})
+        self.assertEqual([e["choices"][0]["text"] for e in events if e["choices"]], [""])
+        self.assertEqual(events[0]["choices"][0]["finish_reason"], "length")
+        self.assertEqual(events[-1]["usage"]["completion_tokens"], 5)
+
     def test_embeddings(self):
         def embed(**fields):
             status, _, data = self.server.ask("POST", "/v1/embeddings", fields)
@@ -466,6 +475,35 @@ class ServeSlow(unittest.TestCase):
                                  stderr=subprocess.PIPE, check=False)
         self.assertEqual(missing.returncode, 4)
 
+    def test_recurrent_models(self):
+        try:
+            import numpy  # noqa: F401  what writes the models needs it
+        except ImportError:
+            self.skipTest("no NumPy")
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("lfm2", "qwen35"):
+                path = os.path.join(folder, name + ".gguf")
+                subprocess.run([sys.executable, "tests/oracle/random_transformer.py", path, "--arch", name, "--vocab", "320",
+                                "--context", "256", "--texts"], check=True)
+                server = Server("--sequences", "3", model="m=" + path)
+                alone = [server.complete(p, max_tokens=8)["choices"][0]["text"] for p in PROMPTS]
+                self.assertEqual(len(set(alone)), len(alone))
+                together = [None] * len(PROMPTS)
+
+                def client(i):
+                    together[i] = server.complete(PROMPTS[i], max_tokens=8)
+                threads = [threading.Thread(target=client, args=(i,)) for i in range(len(PROMPTS))]
+                for t in threads:
+                    t.start()
+                for t in threads:
+                    t.join()
+                self.assertEqual([a["choices"][0]["text"] for a in together], alone)
+                # A state never goes back: nothing of a prompt is kept for the next.
+                self.assertEqual({a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in together}, {0})
+                events = server.events("/v1/completions", {"prompt": PROMPTS[0], "max_tokens": 8, "temperature": 0})
+                self.assertEqual("".join(e["choices"][0]["text"] for e in events), alone[0])
+                self.assertEqual(server.stop(), 0)
+
     def test_guesses_change_no_token(self):
         prompt = "Permission is hereby granted, free of charge. Permission is hereby granted, free"
         texts = []
@@ -527,6 +565,32 @@ class ServeSlow(unittest.TestCase):
             self.assertEqual(server.complete(PROMPTS[0])["choices"][0]["text"], expected)
             self.assertEqual(server.ask("GET", "/readyz")[0], 200)
             server.stop()
+
+    def test_a_file_that_was_written_over_is_not_loaded_from_memory(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.gguf")
+            shutil.copy(MODEL, path)
+            server = Server("--sequences", "1", "--idle-unload", "1", model="m=" + path)
+            unloaded = 'bellmetal:model_unloaded{model_name="m"}'
+            expected = server.complete(PROMPTS[0])["choices"][0]["text"]
+            # Another file in its place: the one that is mapped stays what it was.
+            shutil.copy(MODEL, path + ".new")
+            os.replace(path + ".new", path)
+            self.assertEqual(server.event("model_changed")["path"], path)
+            until(lambda: server.metrics()[unloaded] == 1)
+            self.assertEqual(server.complete(PROMPTS[0])["choices"][0]["text"], expected)
+            server.process.send_signal(signal.SIGHUP)
+            server.event("reloaded")
+            until(lambda: server.metrics()[unloaded] == 1)
+            with open(path, "r+b") as file:
+                file.write(b"GGUF")
+            status, _, data = server.ask("POST", "/v1/completions", {"prompt": PROMPTS[0], "max_tokens": 4})
+            self.assertEqual(status, 500)
+            self.assertIn("written over", json.loads(data)["error"]["message"])
+            server.process.send_signal(signal.SIGHUP)
+            until(lambda: sum('"reloaded"' in line for line in server.lines) == 2)
+            self.assertEqual(server.complete(PROMPTS[0])["choices"][0]["text"], expected)
+            self.assertEqual(server.stop(), 0)
 
     def test_an_idle_model_is_unloaded_and_comes_back(self):
         server = Server("--idle-unload", "1")

@@ -109,6 +109,7 @@ def main():
         ap.add_argument("--" + name, type=int, default=value)
     ap.add_argument("--key", action="append", default=[], help="name=value, without the architecture's prefix")
     ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn, fusedup, plainup, gateup")
+    ap.add_argument("--texts", action="store_true", help="a vocabulary of bytes and numbers, 259 tokens at least")
     ap.add_argument("--without", action="append", default=[], help="no tensor whose name has this in it")
     a = ap.parse_args()
     words = ARCHITECTURES[a.arch].split()
@@ -307,6 +308,12 @@ def main():
             linear(b + "ffn_gate", a.ffn, a.dim, everywhere)
         linear(b + "ffn_up", a.ffn * (2 if is_fused else 1), a.dim, everywhere)
         linear(b + "ffn_down", a.dim, a.ffn, everywhere or "downbias" in words)
+    if a.texts:
+        m["tokenizer.ggml.model"] = "llama"
+        m["tokenizer.ggml.tokens"] = ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)] + [f"t{i}" for i in range(259, a.vocab)]
+        m["tokenizer.ggml.scores"] = [-float(i) for i in range(a.vocab)]
+        m["tokenizer.ggml.token_type"] = [2, 3, 3] + [6] * 256 + [1] * (a.vocab - 259)
+        m.update({"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 0})
     t = {name: value for name, value in t.items() if not any(w in name for w in a.without)}
     write(a.out, m, t)
 

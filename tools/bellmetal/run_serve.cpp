@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/env.h"
+#include "serve/model_file.h"
 #include "serve/server.h"
 #include "serve/service.h"
 #include "tools/bellmetal/exit_code.h"
@@ -143,6 +144,31 @@ class Reload {
   Models coming_, retired_;
 };
 
+/// Tells who reads the log that a model's file is another than the one that answers. It is loaded
+/// when somebody says so: a copy that takes long looks finished in between.
+class ModelFiles {
+ public:
+  explicit ModelFiles(const Models& models) {
+    for (const auto& m : models) files_.push_back({m->name(), m->path(), FileWatch(m->path())});
+  }
+  void look() {
+    for (File& f : files_)
+      if (f.watch.has_changed())
+        serve::log_line({{"event", "model_changed"},
+                         {"model", f.name},
+                         {"path", f.path},
+                         {"reason", "the file is not the one that was loaded; SIGHUP loads it"}});
+  }
+
+ private:
+  using FileWatch = serve::FileWatch;
+  struct File {
+    std::string name, path;
+    FileWatch watch;
+  };
+  std::vector<File> files_;
+};
+
 /// Ends what the models do, so that nobody waits for them any more.
 void stop_models(const Models& models, std::chrono::seconds bound) {
   const Clock::time_point deadline = Clock::now() + bound;
@@ -185,6 +211,7 @@ int run_serve(const ServeOptions& o) {
   auto hosted = host_models(o);
   if (!hosted) return report(hosted.error(), o.json), kUsage;
   Models models = std::move(*hosted);
+  ModelFiles files(models);
   auto server = serve::Server::start(std::move(options), models);
   if (!server) return report(server.error(), o.json);
   serve::log_line({{"event", "listening"}, {"url", socket->url}, {"pid", ::getpid()}});
@@ -197,7 +224,11 @@ int run_serve(const ServeOptions& o) {
     const int signal = HeldSignals::wait(std::chrono::milliseconds(is_calm ? 500 : 5));
     is_asked = signal > 0 && signal != SIGHUP;
     if (is_asked) continue;
-    if (signal == SIGHUP && is_ready) reload.begin(models);
+    if (is_calm && signal <= 0) files.look();
+    if (signal == SIGHUP && is_ready) {
+      files = ModelFiles(models);
+      reload.begin(models);
+    }
     reload.step(**server, &models);
     // Another process can have the device; who manages services starts one.
     for (const auto& m : models)

@@ -118,6 +118,7 @@ Status measure(const ServerProcess& server, uint32_t clients, const ServeBenchOp
                                           {"max_tokens", o.tokens},
                                           {"temperature", 0},
                                           {"stream", true},
+                                          {"stream_options", {{"include_usage", true}}},
                                           {"ignore_eos", true}};
         results[at] = stream_completion(server.port(), body.dump());
       }
@@ -126,7 +127,7 @@ Status measure(const ServerProcess& server, uint32_t clients, const ServeBenchOp
   seen->seconds += std::chrono::duration<double>(Clock::now() - begin).count();
   for (const auto& r : results) {
     if (!r) return tl::unexpected<Error>(Error(r.error()).within(server.name()));
-    seen->first_ms.push_back(r->first_ms);
+    if (r->first_ms) seen->first_ms.push_back(*r->first_ms);
     seen->gaps_ms.insert(seen->gaps_ms.end(), r->gaps_ms.begin(), r->gaps_ms.end());
     seen->tokens += r->tokens;
   }

@@ -6,7 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 
 #include "runtime/base/scoped_fd.h"
@@ -53,6 +55,15 @@ Status send_all(int fd, std::string_view text) {
   return {};
 }
 
+/// The number behind `key`; 0 without.
+uint32_t count_in(std::string_view event, std::string_view key) {
+  const size_t at = event.find(key);
+  uint32_t out = 0;
+  if (at != std::string_view::npos)
+    (void)std::from_chars(event.data() + at + key.size(), event.data() + event.size(), out);
+  return out;
+}
+
 }  // namespace
 
 Result<uint16_t> free_port() {
@@ -85,6 +96,8 @@ Result<StreamTimes> stream_completion(uint16_t port, const std::string& body) {
   StreamTimes out;
   std::string text;
   size_t seen = 0;
+  uint32_t usage = 0;
+  bool is_done = false;
   SteadyClock::time_point last = begin;
   char chunk[4096];
   for (;;) {
@@ -96,11 +109,16 @@ Result<StreamTimes> stream_completion(uint16_t port, const std::string& body) {
     // Whole events; of several that came together all but the first came at once.
     for (size_t end; (end = text.find("\n\n", seen)) != std::string::npos; seen = end + 2) {
       const std::string_view event = std::string_view(text).substr(seen, end - seen);
-      // The last one may tell usage, and has no token.
+      is_done = is_done || event.find("data: [DONE]") != std::string_view::npos;
+      if (event.find("data: {\"error\"") != std::string_view::npos)
+        return fail(Code::kInternal, "an error in a stream: {}", event);
+      usage = std::max(usage, count_in(event, "\"completion_tokens\":"));
+      // The last ones tell why it ended and usage, and have no text.
       if (event.find("data: {") == std::string_view::npos ||
           event.find("\"finish_reason\":null") == std::string_view::npos)
         continue;
-      if (out.tokens++ == 0)
+      ++out.tokens;
+      if (!out.first_ms)
         out.first_ms = ms_between(begin, now);
       else
         out.gaps_ms.push_back(ms_between(last, now));
@@ -109,6 +127,8 @@ Result<StreamTimes> stream_completion(uint16_t port, const std::string& body) {
   }
   out.total_ms = ms_between(begin, SteadyClock::now());
   if (text.find(" 200") != 8) return fail(Code::kInternal, "{}", text.substr(0, 500));
+  if (!is_done) return fail(Code::kIo, "a stream broke off before its [DONE]: {}", text);
+  out.tokens = std::max(out.tokens, usage);
   if (out.tokens == 0) return fail(Code::kInternal, "a stream without tokens: {}", text);
   return out;
 }

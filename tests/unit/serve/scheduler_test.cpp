@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <random>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -252,13 +253,14 @@ class StateEngine final : public FakeEngine {
   bool has_states() const override { return true; }
 
   Status run(std::span<const BatchItem> items) override {
-    std::set<uint32_t> places;
+    std::map<uint32_t, const uint32_t*> owners;  // of places, by their pages
     rows_.assign(items.size(), std::vector<float>(kVocabulary, 0));
     for (size_t i = 0; i < items.size(); ++i) {
       const BatchItem& item = items[i];
       EXPECT_FALSE(item.is_prompt);
       EXPECT_EQ(item.tokens.size(), 1u);
-      EXPECT_TRUE(places.insert(item.state).second) << "two sequences in one place";
+      EXPECT_EQ(owners.emplace(item.state, item.pages.data()).first->second, item.pages.data())
+          << "two sequences in one place";
       std::vector<int32_t>& past = past_.at(item.state);
       if (item.position == 0) past.clear();
       EXPECT_EQ(item.position, past.size());
@@ -317,6 +319,20 @@ TEST(Scheduler, StatesGoFromTokenToTokenWithoutPrefixesAndGuesses) {
     EXPECT_EQ(rig.submit(first, 9).recorder->finish(), Finish::kError);
   }
   EXPECT_EQ(rig.metrics.draft_tokens, 0u);
+}
+
+TEST(Scheduler, PromptsOfModelsWithStatesTakeTheRowsThatAreFree) {
+  Rig rig;
+  rig.scheduler = std::make_unique<Scheduler>(
+      std::make_unique<StateEngine>(rig.controls, 3),
+      Scheduler::Options{.end_tokens = {kEnd}, .recovery_pause = std::chrono::milliseconds(1)},
+      &rig.metrics);
+  std::mt19937 random(5);
+  const std::vector<int32_t> prompt = random_prompt(random, 17);
+  const auto ticket = rig.submit(prompt, 9);
+  EXPECT_EQ(ticket.recorder->finish(), Finish::kLength);
+  EXPECT_EQ(ticket.recorder->tokens(), continuation(prompt, 9));
+  EXPECT_EQ(rig.metrics.steps, 6u + 8u) << "of three tokens each, and one for every token more";
 }
 
 TEST(Scheduler, PreparesWhileNothingWaitsAndRecoversFromIt) {
