@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <ctime>
 #include <mutex>
 #include <random>
@@ -508,7 +509,7 @@ std::string client_of(MHD_Connection* connection) {
 }
 
 void log_access(const Exchange& x, MHD_RequestTerminationCode how) {
-  const auto ms = [](double seconds) { return static_cast<int64_t>(seconds * 1e6) / 1e3; };
+  const auto ms = [](double seconds) { return std::trunc(seconds * 1e6) / 1e3; };
   Json line{{"event", "request"}, {"id", x.id},     {"client", client_of(x.connection)},
             {"method", x.method}, {"path", x.path}, {"status", x.status}};
   line["duration_ms"] = ms(std::chrono::duration<double>(Clock::now() - x.arrived).count());

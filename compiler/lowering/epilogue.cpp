@@ -10,7 +10,7 @@ constexpr size_t kPair = 2;
 
 /// Whether pairs along `columns`, from an even one on, are contiguous in memory.
 bool has_pairs(const ir::Store& s, const Node* columns) {
-  return !s.gate && columns->src[0]->is_const() && columns->src[0]->imm % kPair == 0 &&
+  return !s.gate && columns->src[0]->is_const() && columns->src[0]->imm % int64_t{kPair} == 0 &&
          is_row(ir::linear(s.index), columns, kPair);
 }
 

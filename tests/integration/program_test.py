@@ -190,8 +190,16 @@ class Limits(unittest.TestCase):
 class Privileges(unittest.TestCase):
     """What a deployed program does is one process of an ordinary user."""
 
-    def executed(self, *args):
-        """Files that the command and its children execute, its own first; as an ordinary user."""
+    def setUp(self):
+        try:
+            can_trace = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True).returncode == 0
+        except FileNotFoundError:
+            can_trace = False
+        if not can_trace:
+            self.skipTest("strace is not installed or may not trace here")
+
+    def traced(self, calls, *command):
+        """Lines of strace about the command and its children, as an ordinary user."""
         with tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o711)
             log, cache = os.path.join(folder, "log"), os.path.join(folder, "cache")
@@ -201,25 +209,37 @@ class Privileges(unittest.TestCase):
             if os.getuid() == 0:
                 os.chown(cache, NOBODY, NOBODY)
                 drop = ["-u", "nobody"]
-            done = subprocess.run(["strace", "-f", "-qq", "-e", "trace=execve,execveat", "-e", "signal=none", "-o", log, *drop,
-                                   PROGRAM, *args], capture_output=True, timeout=300,
-                                  env={**os.environ, "BM_CACHE_DIR": cache})
+            done = subprocess.run(["strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=" + calls, "-e", "signal=none", "-o", log, *drop,
+                                   *(a.replace("@CACHE@", cache) for a in command)], capture_output=True, timeout=300,
+                                  env={**os.environ, "BM_CACHE_DIR": cache, "HOME": cache})
             self.assertEqual(done.returncode, 0, done.stderr)
             with open(log, encoding="utf-8") as lines:
-                calls = [re.search(r'execve(?:at)?\((?:[^"]*)"([^"]*)"', line) for line in lines if " = 0" in line]
+                return list(lines)
+
+    def executed(self, *args):
+        """Files that are executed, the program first."""
+        calls = [re.search(r'execve(?:at)?\((?:[^"]*)"([^"]*)"', line) for line in self.traced("execve,execveat", PROGRAM, *args)
+                 if " = 0" in line]
         return [call.group(1) for call in calls if call]
 
     def test_generate_executes_no_other_program(self):
-        try:
-            can_trace = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True).returncode == 0
-        except FileNotFoundError:
-            can_trace = False
-        if not can_trace:
-            self.skipTest("strace is not installed or may not trace here")
         generate = ("generate", os.path.abspath(MODEL), PROMPT, "--max-tokens", "2", "--device")
         self.assertEqual(self.executed(*generate, "CPU:LLVM"), [PROGRAM])
         if shutil.which("clang-19"):
             self.assertGreater(len(self.executed(*generate, "CPU:CLANG")), 1, "the test would see a compiler")
+
+    def test_commands_open_no_socket(self):
+        """Nothing is fetched, asked or reported: no command but the server opens a socket of any kind."""
+        model = os.path.abspath(MODEL)
+        devices = ["CPU:LLVM"] + (["CPU:CLANG"] if shutil.which("clang-19") else [])
+        commands = [("generate", model, PROMPT, "--max-tokens", "2", "--device", device) for device in devices]
+        commands += [("version",), ("devices",), ("doctor",), ("env",), ("inspect", model), ("tokenize", model, PROMPT), ("cache", "stats"),
+                     ("bake", model, "-o", "@CACHE@/kernels.bundle"), ("selftest", "--device", "CPU:LLVM")]
+        for command in commands:
+            with self.subTest(command[0]):
+                self.assertEqual(self.traced("%network", PROGRAM, *command), [])
+        connect = ("bash", "-c", "exec 3<>/dev/udp/127.0.0.1/9")
+        self.assertIn("AF_INET", "".join(self.traced("%network", *connect)), "the test would see a socket")
 
 
 class BadFiles(unittest.TestCase):

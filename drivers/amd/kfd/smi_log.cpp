@@ -87,9 +87,9 @@ std::string wave_error(std::string_view line) {
 }  // namespace
 
 std::string errors_in_words(std::string_view kernel_log, int64_t since_ns) {
-  constexpr int kMost = 3;
+  constexpr int kMostErrors = 3;
   std::string text;
-  for (int found = 0; !kernel_log.empty() && found < kMost;) {
+  for (int found = 0; !kernel_log.empty() && found < kMostErrors;) {
     while (kernel_log.ends_with('\n')) kernel_log.remove_suffix(1);
     const size_t begin = kernel_log.rfind('\n') + 1;  // npos + 1: the first line
     const std::string_view line = kernel_log.substr(begin);

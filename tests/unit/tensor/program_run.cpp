@@ -195,7 +195,7 @@ std::string run_captured(const Case& c, const Target& target, Tally* tally) {
       })
                 : Function([&](const std::vector<Tensor>& in) { return run_all(p, in, target); }));
   // Plain, captured, replayed: the replays see other values than the capture.
-  for (const size_t turn : {1, 2, 0, 3, 0}) {
+  for (const size_t turn : {1U, 2U, 0U, 3U, 0U}) {
     const std::vector<Tensor> inputs = inputs_of(p, target.device, turn);
     const std::vector<Tensor>& outputs = step(inputs);
     if (turn != 0) continue;
