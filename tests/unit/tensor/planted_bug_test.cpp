@@ -87,6 +87,30 @@ TEST(RandomProgramJudge, ANormOfTwoMayRoundItsMean) {
   EXPECT_LT(judged->results[0].error[0], 2e-5);
 }
 
+/// 961 terms of three values: added one after the other, each is rounded as the one before.
+TEST(RandomProgramJudge, EqualTermsAreRoundedTheSameWay) {
+  constexpr int64_t kSide = 31, kCount = kSide * kSide;
+  std::vector<double> values(kCount, 0);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = i % 5 == 1 ? 1 : i % 29 == 3 ? 2 : 0;
+  long double sum = 0, squares = 0;  // whole numbers
+  for (const double v : values) sum += v, squares += v * v;
+  const long double exact = (squares - sum * sum / kCount) / (kCount - 1);
+
+  Program p;
+  p.inputs = {{DType::kF64, {kSide, kSide}, values}};
+  const auto row = std::ranges::find(rows(), std::string_view("x.var(axes, keep)"), &Row::text);
+  ASSERT_NE(row, rows().end());
+  Step step{static_cast<size_t>(row - rows().begin()), {-1}, {}};
+  step.n.axes = {0, 1};
+  p.steps = {step};
+  p.outputs = {0};
+  const auto judged = case_of(p);
+  ASSERT_TRUE(judged);
+  const Judged& result = judged->results[0];
+  EXPECT_LE(std::fabs(result.values[0] - static_cast<double>(exact)), result.error[0]);
+  EXPECT_LT(result.error[0], 1e-12);
+}
+
 TEST(RandomProgramJudge, SameSeedsGiveTheSamePrograms) {
   const Target target{"REF"};
   EXPECT_EQ(source_of(draw_case(7).program, target), source_of(draw_case(7).program, target));

@@ -303,6 +303,12 @@ std::optional<Judged> judge_step(const Step& step, const std::vector<const Judge
   // Sums with a constant, as in log(1 + x²), round at the constant however small the result.
   const double scale = row.noise == Noise::kMath ? std::max(largest, 1.0) : largest;
   const double unit = unit_of(out.dtype), share = share_of(out.dtype) * std::max(largest, 1e-3);
+  // In float64 the truth rounds like a device, one term after the other: equal terms all the same
+  // way.
+  size_t terms = 0;
+  if (is_sum && out.dtype == DType::kF64)
+    for (const Judged* a : args) terms = std::max(terms, a->values.size());
+  const double own = unit * static_cast<double>(terms) * scale;
   const bool is_correctly_rounded = is_exact && row.noise == Noise::kRounded;
   hidden->assign(value.size(), false);
   for (size_t i = 0; i < value.size(); ++i) {
@@ -315,7 +321,8 @@ std::optional<Judged> judge_step(const Step& step, const std::vector<const Judge
         is_correctly_rounded && rounded_to(out.dtype, value[i]) == value[i];
     most[i] *= f.spread;
     if (!is_representable && row.noise != Noise::kExact)
-      most[i] += f.out * unit * std::fabs(value[i]) + f.all * unit * scale + least_of(out.dtype);
+      most[i] +=
+          f.out * unit * std::fabs(value[i]) + f.all * unit * scale + own + least_of(out.dtype);
     // What is left after hiding stays.
     (*hidden)[i] = !(most[i] <= share) && step.row > kHideRow + 1;
     if ((*hidden)[i]) most[i] = 0;
