@@ -148,16 +148,20 @@ class AmdgpuRenderer final : public LlvmWorkItems {
   }
 
   /// Lane ^ `with` of 16 … 31: from the other row of 16 lanes, a selector of four bits for each.
+  /// LLVM 19 does not mark the instruction convergent (VOP3Instructions.td) and sinks it into blocks
+  /// where the lanes it reads from are off: an empty asm keeps it in its own.
   void exchange_rows(std::string_view made, std::string_view from, uint32_t with) {
     std::array<uint32_t, 2> selectors = {};
     for (uint32_t lane = 0; lane < 16; ++lane)
       selectors[lane / 8] |= (lane ^ (with & 15)) << (4 * (lane % 8));
     declarations_.insert(
         "declare i32 @llvm.amdgcn.permlanex16(i32, i32, i32, i32, i1 immarg, i1 immarg)");
+    const std::string read = fresh("%x");
     line(
         "{} = call i32 @llvm.amdgcn.permlanex16(i32 undef, i32 {}, i32 {}, i32 {}, i1 false, "
         "i1 true)",
-        made, from, static_cast<int32_t>(selectors[0]), static_cast<int32_t>(selectors[1]));
+        read, from, static_cast<int32_t>(selectors[0]), static_cast<int32_t>(selectors[1]));
+    line("{} = call i32 asm sideeffect \"\", \"=v,0\"(i32 {})", made, read);
   }
 
   /// Eight sums: WMMA, whose shape the words of an operand tell; four: MFMA.
