@@ -111,6 +111,29 @@ TEST(RandomProgramJudge, EqualTermsAreRoundedTheSameWay) {
   EXPECT_LT(result.error[0], 1e-12);
 }
 
+/// exp2(−714) is 0 in float32, and false; in float64 it is not.
+TEST(RandomProgramJudge, WhatMayBeZeroHasNoTruth) {
+  const auto row = [](std::string_view text) {
+    return static_cast<size_t>(std::ranges::find(rows(), text, &Row::text) - rows().begin());
+  };
+  for (const double v : {714.0, 3.0}) {
+    Program p;
+    p.inputs = {{DType::kF32, {1}, {v}}};
+    ASSERT_LT(row("(-x.abs()).exp2()"), rows().size());
+    ASSERT_LT(row("x.cast(t)"), rows().size());
+    p.steps = {{row("(-x.abs()).exp2()"), {-1}, {}}, {row("x.cast(t)"), {0}, {}}};
+    p.steps[1].n.t = DType::kBool;
+    std::vector<bool> hidden;
+    std::string reason;
+    const Judged input = judge_input(p.inputs[0]);
+    const auto power = judge_step(p.steps[0], {&input}, &hidden, &reason);
+    ASSERT_TRUE(power) << reason;
+    const auto truth = judge_step(p.steps[1], {&*power}, &hidden, &reason);
+    ASSERT_TRUE(truth) << reason;
+    EXPECT_EQ(hidden, std::vector<bool>{v == 714.0});
+  }
+}
+
 TEST(RandomProgramJudge, SameSeedsGiveTheSamePrograms) {
   const Target target{"REF"};
   EXPECT_EQ(source_of(draw_case(7).program, target), source_of(draw_case(7).program, target));

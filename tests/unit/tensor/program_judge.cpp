@@ -298,6 +298,13 @@ std::optional<Judged> judge_step(const Step& step, const std::vector<const Judge
     may_be_equal = numbers(((apart <= room) & (room > 0.0)).cast(DType::kF64));
     if (may_be_equal.size() != value.size()) may_be_equal.clear();
   }
+  // Nor does one make a number 0 that could be: as a bool it is another there.
+  if (out.dtype == DType::kBool && row.noise == Noise::kRounded && is_float(args[0]->dtype)) {
+    may_be_equal.assign(value.size(), 0);
+    for (size_t i = 0; i < value.size(); ++i)
+      may_be_equal[i] =
+          args[0]->error[i] != 0 && std::fabs(args[0]->values[i]) <= args[0]->error[i];
+  }
   double largest = 0;
   for (const double v : value) largest = std::max(largest, std::fabs(v));
   // Sums with a constant, as in log(1 + x²), round at the constant however small the result.
