@@ -148,8 +148,9 @@ class AmdgpuRenderer final : public LlvmWorkItems {
   }
 
   /// Lane ^ `with` of 16 … 31: from the other row of 16 lanes, a selector of four bits for each.
-  /// LLVM 19 does not mark the instruction convergent (VOP3Instructions.td) and sinks it into
-  /// blocks where the lanes it reads from are off: an empty asm keeps it in its own.
+  /// LLVM up to 20 does not mark the instruction convergent (llvm/llvm-project pull request 142962)
+  /// and sinks it into blocks where the lanes it reads from are off: an empty asm keeps it in its
+  /// own.
   void exchange_rows(std::string_view made, std::string_view from, uint32_t with) {
     std::array<uint32_t, 2> selectors = {};
     for (uint32_t lane = 0; lane < 16; ++lane)
