@@ -30,7 +30,6 @@ class Line {
   void put(const char* s);
   char* buffer_;
   size_t used_ = 0;
-  bool is_owner_ = false;
 };
 
 /// Copies what can be read of [source, source + count); returns the bytes copied. For ordinary

@@ -24,9 +24,9 @@ ConfigSpace::ConfigSpace(const ConfigLayout& layout)
   put(0x2c, 2, layout.subsystem_vendor);
   put(0x2e, 2, layout.subsystem_device);
   put(0x34, 1, at_.power);
-  put(at_.power, 4, 0x0003'0001u | at_.express << 8);
+  put(at_.power, 4, 0x0003'0001u | uint32_t{at_.express} << 8);
   put(at_.power + 4, 2, 0x0008, 0x0003);  // No_Soft_Reset
-  put(at_.express, 4, 0x0002'0010u | at_.msi << 8);
+  put(at_.express, 4, 0x0002'0010u | uint32_t{at_.msi} << 8);
   put(at_.express + 4, 4, has_function_reset_ ? 1u << 28 : 0);
   put(at_.express + 8, 2, 0, 0xffff);
   put(at_.msi, 4, 0x0080'0005, 0x0071'0000);  // 64-bit, one vector

@@ -152,7 +152,7 @@ TEST(ReplayOfAnotherDriver, ADifferenceIsNamedWithItsStage) {
 TEST(ReplayOfAPart, ATraceThatEndsEarlyIsAnErrorAndNoHang) {
   CardRig rig;
   const std::string text = record(rig);
-  for (const size_t part : {2, 3, 5, 17}) {
+  for (const size_t part : {2U, 3U, 5U, 17U}) {
     const std::string some = text.substr(0, text.rfind('\n', text.size() - text.size() / part) + 1);
     const Played now = play(rig, some);
     ASSERT_FALSE(now.booted) << part;

@@ -106,7 +106,7 @@ struct DiscoveryBlob {
     blob.put<uint8_t>(at + 4, 11).put<uint8_t>(at + 5, 0).put<uint8_t>(at + 6, 3);
     blob.put<uint8_t>(at + 7, 0x21);
     at += 8;
-    for (const uint64_t base : {0x1260, 0xa000}) {
+    for (const uint64_t base : {0x1260U, 0xa000U}) {
       if (is_wide)
         blob.put<uint64_t>(at, base | 0x8'0000'0000);
       else

@@ -171,7 +171,7 @@ TEST(Discovery, PartsWithoutASumAreTakenAndNamed) {
   Blob blob = DiscoveryBlob{}.write();
   EXPECT_TRUE(read(blob)->without_sum.empty());
   blob.put<uint16_t>(8, 0).put<uint16_t>(10, 0);
-  for (const size_t table : {0, 1}) blob.put<uint16_t>(12 + table * 8 + 2, 0);
+  for (const size_t table : {0U, 1U}) blob.put<uint16_t>(12 + table * 8 + 2, 0);
   blob.put<uint16_t>(DiscoveryBlob::kIp + 6, 0).put<uint32_t>(DiscoveryBlob::kGc, 1);
   const auto table = read(blob);
   ASSERT_TRUE(table) << table.error().message;

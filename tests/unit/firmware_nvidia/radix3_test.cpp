@@ -55,7 +55,7 @@ TEST(Radix3, SizesAtEveryEdge) {
 }
 
 TEST(Radix3, EveryPageIsFoundAndNoOther) {
-  for (const uint64_t pages : {1, 2, 511, 512, 513, 5000, 262144, 262145}) {
+  for (const uint64_t pages : {1U, 2U, 511U, 512U, 513U, 5000U, 262144U, 262145U}) {
     const auto radix = size_radix3(pages * 4096 - 5);
     ASSERT_TRUE(radix);
     ASSERT_EQ(radix->image_pages, pages);

@@ -495,7 +495,7 @@ uint32_t FakeMachine::promote(uint32_t client, std::span<std::byte> params) {
   }
   // Main and patch buffer are every context's own; the golden one has the access maps as well.
   const bool is_golden = !is_golden_made;
-  for (const uint32_t id : {0, 2, 3, 4, 5, 6, 9, 10})
+  for (const uint32_t id : {0U, 2U, 3U, 4U, 5U, 6U, 9U, 10U})
     if (!channel.promoted.contains(id)) fault(fmt::format("buffer {} is missing", id));
   if (is_golden != channel.promoted.contains(11)) fault("the unrestricted access map");
   channel.has_context = true;

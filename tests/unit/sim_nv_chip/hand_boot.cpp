@@ -42,7 +42,7 @@ FirmwareFiles noise_files(const CardRow& row) {
   auto gsp = files::gsp_parts();
   for (const char* const name :
        {".fwsignature_tu10x", ".fwsignature_ga100", ".fwsignature_gb10x", ".fwsignature_gb20x"})
-    gsp.push_back({name, files::pattern(64, static_cast<uint32_t>(name[15]) * 7 + name[16])});
+    gsp.push_back({name, files::pattern(64, static_cast<uint32_t>(name[15] * 7 + name[16]))});
   // More than one page of the radix list's last level.
   gsp[0].bytes = files::pattern(0x1800 + 600 * kPage, 21);
   out.files["gsp"] = blob(files::gsp_file(gsp));

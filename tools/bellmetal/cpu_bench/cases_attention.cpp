@@ -45,7 +45,8 @@ double last_query_error(const AttentionShape& s, const std::vector<float>& got,
   std::vector<float> mine, want;
   for (int64_t h = 0; h < s.heads; ++h) {
     const int64_t row = ((h + 1) * s.queries - 1) * s.length;
-    std::vector<double> weight(static_cast<size_t>(s.positions)), sum(s.length, 0.0);
+    std::vector<double> weight(static_cast<size_t>(s.positions)),
+        sum(static_cast<size_t>(s.length), 0.0);
     double most = -INFINITY, total = 0;
     for (int64_t p = 0; p < s.positions; ++p) {
       double score = 0;

@@ -554,10 +554,10 @@ uint32_t modifiers_of(const Instruction& in) {
   if (in.format() == Format::kVop3P) {
     // OP_SEL_HI is one where nobody says otherwise; mixed precision reads floats then.
     uint32_t sources = 0;
-    for (uint32_t i = 0; i < 3; ++i) sources |= (in.src[i].dwords != 0) << i;
+    for (uint32_t i = 0; i < 3; ++i) sources |= uint32_t{in.src[i].dwords != 0} << i;
     const bool is_mix = in.row->name.find("fma_mix") != std::string_view::npos;
     uint32_t known = 0;  // of OP_SEL_HI bits 0 and 1 are at 8 and 9 of `bits`, bit 2 at 6
-    for (uint32_t i = 0; i < 3; ++i) known |= (in.row->bits[i < 2 ? 8 + i : 6] == 's') << i;
+    for (uint32_t i = 0; i < 3; ++i) known |= uint32_t{in.row->bits[i < 2 ? 8 + i : 6] == 's'} << i;
     all |= ((is_mix ? in.op_sel_hi : ~in.op_sel_hi) & sources & known) * kOpSelHi;
   }
   if (in.clamp) all |= kClamp;
