@@ -90,7 +90,7 @@ void pack_halves(const PackedParts& t, const std::byte* data, int64_t first, int
 }
 
 /// Formats of a float16 scale and 32 codes whose bytes are the words of the plane already, but for
-/// bits that are turned over.
+/// inverted bits.
 struct WordFormat {
   int64_t words = 0;  ///< of four bytes; 0: another format
   uint32_t flip = 0;
