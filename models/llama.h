@@ -168,10 +168,16 @@ class Llama {
   };
   struct Recurrent {
     Projection in, gate, out;
-    Projection beta, alpha, beta_alpha;  ///< the third: of both, by groups
-    Tensor convolution;                  ///< [channels, kernel]
-    Tensor step, rate;                   ///< [heads]
-    Norm norm;
+    Projection beta, alpha, beta_alpha;    ///< the third: of both, by groups
+    Tensor convolution, convolution_bias;  ///< [channels, kernel], [channels]
+    Tensor step;                           ///< [heads]: added to how much a token counts
+    Tensor rate;                           ///< [heads], of Mamba-1 [heads, keys]: A of state spaces
+    Tensor skip;  ///< [heads]: D of state spaces, how much of its input a head gives out
+    Norm norm;    ///< of Mamba-2: [groups, inner / groups]
+    /// Mamba-1: components of the step, then keys B and queries C, of what the convolution gives;
+    /// steps of their components.
+    Projection parameters, steps;
+    Norm steps_norm, keys_norm, queries_norm;
   };
   struct Block {
     Norm attention_norm, second_attention_norm;  ///< the second: of attention alone
@@ -241,6 +247,11 @@ class Llama {
   Tensor bring(size_t block, const Tensor& x) const;
   Tensor attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                 KvCache& cache) const;
+  Tensor attend_heads(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
+                      KvCache& cache) const;
+  Tensor attend_heads_paged(size_t block, const Tensor& x, const BatchStep& step,
+                            PagedKvCache& cache) const;
+  bool has_mixer(size_t block) const;
   /// Latent attention, the up-projections taken into queries and results: the cache holds the
   /// components, and has no values of its own.
   Tensor attend_latent(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
@@ -263,7 +274,7 @@ class Llama {
   Tensor attend_recurrent_paged(size_t block, const Tensor& x, const BatchStep& step,
                                 PagedKvCache& cache) const;
   /// What a recurrence reads, a row each: inputs of the convolution, and of a delta network how
-  /// much is written and forgotten.
+  /// much is written and forgotten; of Mamba-2 the second alone, its steps.
   struct RecurrentInputs {
     Tensor convolved, beta, alpha;
   };
@@ -273,6 +284,13 @@ class Llama {
   /// One token of one sequence, whose `past` inputs and `state` become those of the next.
   Tensor recur_token(size_t block, const RecurrentInputs& in, const SymInt& position,
                      const Tensor& past, const Tensor& state) const;
+  /// Whether a recurrence's heads are a state space (Mamba-1 or -2).
+  bool has_state_space() const;
+  Tensor state_space(size_t block, const Tensor& convolved, const RecurrentInputs& in,
+                     const SymInt& position, Tensor state) const;
+  /// What comes before and after Mamba-1 or -2.
+  Tensor mamba(size_t block, const QuantisedActivations& in, const SymInt& rows,
+               const std::function<Tensor(const RecurrentInputs&)>& run) const;
   Tensor delta_net(size_t block, const Tensor& convolved, const RecurrentInputs& in,
                    const SymInt& position, Tensor state) const;
   bool has_grouped_heads(size_t block) const;

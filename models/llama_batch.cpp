@@ -132,14 +132,14 @@ struct LlamaBatch::Impl {
     for (auto* list : {&cache.inputs, &cache.states}) list->resize(c.block_count);
     for (uint32_t i = 0; i < c.block_count; ++i) {
       const std::string& device = model->device(model->device_of(i));
-      cache.slots.push_back(c.blocks[i].is_recurrent
-                                ? KvRows()
-                                : KvRows(slots, vectors, width, o.cache_type, device));
+      cache.slots.push_back(c.blocks[i].has_attention
+                                ? KvRows(slots, vectors, width, o.cache_type, device)
+                                : KvRows());
       if (!c.blocks[i].is_recurrent) continue;
       // The last is nobody's: lanes without a sequence have it.
       const int64_t count = int64_t{o.sequences} + 1;
       cache.inputs[i] = zeros({count, r.channels, r.kernel - 1}, device);
-      if (r.heads > 0) cache.states[i] = zeros({count, r.heads, r.length, r.length}, device);
+      if (r.heads > 0) cache.states[i] = zeros({count, r.heads, r.length, r.keys}, device);
     }
     const uint32_t table = (model->context() + kPage - 1) / kPage;
     // Padded to whole pieces, so that every piece lies within bounds that are known now.
@@ -168,7 +168,8 @@ struct LlamaBatch::Impl {
           .mixed = {}};
       if (has_states()) {
         space.inputs = floats({capacity, int64_t{r.channels} + 2 * int64_t{r.heads}});
-        space.mixed = floats({capacity, r.heads > 0 ? int64_t{r.heads} * r.length : r.channels});
+        space.mixed =
+            floats({capacity, r.heads > 0 ? static_cast<int64_t>(r.inner()) : r.channels});
       }
       workspaces.push_back(std::move(space));
     }

@@ -16,14 +16,15 @@ Tensor from_start(const Tensor& state, const SymInt& position, const std::string
 
 /// A causal convolution per channel of x [channels] and the `kernel` − 1 inputs before it, which
 /// `past` [channels, kernel − 1] holds and is given those of the next token. Weights: [channels,
-/// kernel].
-Tensor convolve(const Tensor& x, const Tensor& weights, Tensor past, const SymInt& position,
-                const std::string& device) {
+/// kernel]; bias: [channels], or invalid.
+Tensor convolve(const Tensor& x, const Tensor& weights, const Tensor& bias, Tensor past,
+                const SymInt& position, const std::string& device) {
   const int64_t channels = weights.size(0).constant(), kernel = weights.size(1).constant();
   const std::array parts{from_start(past, position, device), x.reshape({channels, 1})};
   const Tensor window = Tensor::cat(parts, 1).contiguous();
   past.assign(window.slice(1, {1, kernel}));
-  return (window * weights.cast(DType::kF32)).sum({1});
+  const Tensor sum = (window * weights.cast(DType::kF32)).sum({1});
+  return bias.is_valid() ? sum + bias.cast(DType::kF32) : sum;
 }
 
 /// A sequence's own of [sequences, …].
@@ -64,19 +65,15 @@ Tensor Llama::attend_recurrent_paged(size_t block, const Tensor& x, const BatchS
       part.assign(what.reshape({step.rows, to - from}));
     };
     store(in.convolved, 0, channels);
-    if (heads > 0) {
-      store(in.beta, channels, channels + heads);
-      store(in.alpha, channels + heads, channels + 2 * heads);
-    }
+    if (in.beta.is_valid()) store(in.beta, channels, channels + heads);
+    if (in.alpha.is_valid()) store(in.alpha, channels + heads, channels + 2 * heads);
     for (const BatchRun& run : step.runs) {
       const auto row = [&](int64_t from, int64_t to) {
         return space.inputs.shrink({{run.row, run.row + 1}, {from, to}});
       };
       RecurrentInputs own{row(0, channels), {}, {}};
-      if (heads > 0) {
-        own.beta = row(channels, channels + heads);
-        own.alpha = row(channels + heads, channels + 2 * heads);
-      }
+      if (in.beta.is_valid()) own.beta = row(channels, channels + heads);
+      if (in.alpha.is_valid()) own.alpha = row(channels + heads, channels + 2 * heads);
       const Tensor mixed =
           recur_token(block, own, run.position, of_sequence(cache.inputs[block], run.state),
                       of_sequence(cache.states[block], run.state));
@@ -91,6 +88,7 @@ Tensor Llama::recur(size_t block, const Tensor& x, const SymInt& rows,
                     const std::function<Tensor(const RecurrentInputs&)>& run) const {
   const Recurrent& r = blocks_[block].recurrent;
   const QuantisedActivations in(x);
+  if (has_state_space()) return mamba(block, in, rows, run);
   const Tensor all = project(in, r.in).contiguous();
   if (!config_.row->has(kDeltaNet)) {
     // Source: llama.cpp, src/models/lfm2.cpp.
@@ -120,9 +118,90 @@ Tensor Llama::recur(size_t block, const Tensor& x, const SymInt& rows,
 
 Tensor Llama::recur_token(size_t block, const RecurrentInputs& in, const SymInt& position,
                           const Tensor& past, const Tensor& state) const {
-  const Tensor convolved = convolve(in.convolved, blocks_[block].recurrent.convolution, past,
-                                    position, place(block).device);
+  const Recurrent& r = blocks_[block].recurrent;
+  const Tensor convolved = convolve(in.convolved, r.convolution, r.convolution_bias, past, position,
+                                    place(block).device);
+  if (has_state_space()) return state_space(block, convolved, in, position, state);
   return config_.row->has(kDeltaNet) ? delta_net(block, convolved, in, position, state) : convolved;
+}
+
+bool Llama::has_state_space() const {
+  return config_.row->has(kMamba) || config_.row->has(kMamba2);
+}
+
+/// Source: "Mamba" (Gu, Dao, 2023), figure 3, and "Transformers are SSMs" (Dao, Gu, 2024), section
+/// 7; the order of the parts in a file's matrices: llama.cpp, src/models/mamba-base.cpp.
+Tensor Llama::mamba(size_t block, const QuantisedActivations& in, const SymInt& rows,
+                    const std::function<Tensor(const RecurrentInputs&)>& run) const {
+  const Recurrent& r = blocks_[block].recurrent;
+  const RecurrentConfig& c = config_.recurrent;
+  const int64_t inner = static_cast<int64_t>(c.inner()), channels = c.channels, heads = c.heads;
+  const Tensor all = project(in, r.in).contiguous();
+  const auto part = [&](int64_t from, int64_t length) {
+    return all.slice(1, {from, from + length});
+  };
+  // Mamba-1 gates with what comes second, Mamba-2 with what comes first.
+  const bool is_first = config_.row->has(kMamba);
+  const RecurrentInputs inputs{part(is_first ? 0 : inner, channels),
+                               {},
+                               is_first ? Tensor() : part(inner + channels, heads)};
+  const Tensor read = run(inputs).reshape({rows, inner});
+  Tensor out = read * part(is_first ? inner : 0, inner).silu();
+  if (r.norm.is_used) {
+    const int64_t groups = c.groups;
+    const Tensor grouped = out.contiguous().reshape({rows, groups, inner / groups});
+    out = (grouped.rms_norm({}, static_cast<double>(config_.norm_epsilon)) *
+           r.norm.weight.cast(DType::kF32))
+              .reshape({rows, inner});
+  }
+  return project(QuantisedActivations(out.contiguous()), r.out);
+}
+
+/// One token: h = exp(step·A)·h + (step·x)·B, y = h·C + D·x.
+Tensor Llama::state_space(size_t block, const Tensor& convolved, const RecurrentInputs& in,
+                          const SymInt& position, Tensor state) const {
+  const Recurrent& r = blocks_[block].recurrent;
+  const RecurrentConfig& c = config_.recurrent;
+  const int64_t length = c.length, heads = c.heads, groups = c.groups, keys = c.keys,
+                inner = static_cast<int64_t>(c.inner()), rank = c.step_rank;
+  const Tensor activated = convolved.silu().contiguous();
+  const Tensor x = activated.slice(0, {0, inner}).reshape({heads, length, 1});
+  Tensor step, key, query;  // [heads, 1, 1], [heads, 1, keys] or [1, 1, keys]
+  if (config_.row->has(kMamba)) {
+    const Tensor all =
+        project(QuantisedActivations(activated.reshape({1, inner})), r.parameters).contiguous();
+    const auto part = [&](int64_t from, int64_t to, const Norm& n) {
+      const Tensor t = all.slice(1, {from, to});
+      if (c.has_plain_norms) return t.rms_norm({}, static_cast<double>(config_.norm_epsilon));
+      return norm(t, n);
+    };
+    const QuantisedActivations steps(part(0, rank, r.steps_norm).contiguous());
+    step = project(steps, r.steps).reshape({heads, 1, 1});
+    key = part(rank, rank + keys, r.keys_norm).reshape({1, 1, keys});
+    query = part(rank + keys, rank + 2 * keys, r.queries_norm).reshape({1, 1, keys});
+  } else {
+    const auto of_heads = [&](int64_t from) {
+      return activated.slice(0, {from, from + groups * keys})
+          .reshape({groups, 1, keys})
+          .expand({groups, heads / groups, keys})
+          .reshape({heads, 1, keys});
+    };
+    step = (in.alpha.reshape({heads}) + r.step.cast(DType::kF32)).reshape({heads, 1, 1});
+    key = of_heads(inner);
+    query = of_heads(inner + groups * keys);
+  }
+  step = step.softplus().contiguous();
+  const Tensor rate =
+      r.rate.cast(DType::kF32).reshape({heads, 1, config_.row->has(kMamba) ? keys : int64_t{1}});
+  const Tensor decay = (step * rate).exp();
+  const Tensor written = (step * x).contiguous();
+  const Tensor next =
+      (from_start(state, position, place(block).device) * decay + written * key.contiguous())
+          .contiguous();
+  state.assign(next);
+  const Tensor out = (next * query.contiguous()).sum({2});
+  return out.contiguous() +
+         r.skip.cast(DType::kF32).reshape({heads, 1}) * x.reshape({heads, length});
 }
 
 /// A group of Qwen3-Next is heads side by side, one of Qwen3.5 every so-manieth head.

@@ -300,6 +300,7 @@ TEST(LlamaBatch, HiddenStatesAreWhatLogitsAreMadeOf) {
 TEST(LlamaBatch, ACacheThatDoesNotFitSaysWhatWould) {
   const auto used = [] { return unwrap(runtime::open_device("CPU"))->allocator().stats().used; };
   const uint64_t page = make(1)->page_bytes();  // which loads the model
+  if (page == 0) GTEST_SKIP() << "a model without keys and values";
   const uint64_t before = used();
   auto whole = make(8);
   const uint64_t needed = used() - before;
@@ -349,7 +350,9 @@ TEST(LlamaBatch, RefusesStepsThatDoNotFit) {
     EXPECT_TRUE(refused({std::span(tokens).first(1), 0, pages, false, 1}));  // no such place
   }
   EXPECT_FALSE(LlamaBatch::create(bundled(), {.sequences = 0}));
-  EXPECT_FALSE(LlamaBatch::create(bundled(), {.sequences = 1, .cache_bytes = 4096}));
+  // Mamba has no keys and values that could be too many.
+  EXPECT_EQ(bool(LlamaBatch::create(bundled(), {.sequences = 1, .cache_bytes = 4096})),
+            batch->page_bytes() == 0);
 }
 
 }  // namespace

@@ -209,15 +209,25 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
   for (const Architecture& row : architectures())
     if (!row.has(kNoLogits)) options.push_back(row.name);
   for (const char* more :
-       {"falcon --tensor attn_norm_2", "stablelm --tensor headqknorm",
-        "stablelm --without ffn_norm", "command-r --tensor headqknorm",
-        "gptneox --key use_parallel_residual=false", "olmo2 --key attention.sliding_window=5",
-        "llama --key attention.sliding_window=4", "llama --key rope.scaling.attn_factor=1.19",
+       {"falcon --tensor attn_norm_2",
+        "stablelm --tensor headqknorm",
+        "stablelm --without ffn_norm",
+        "command-r --tensor headqknorm",
+        "gptneox --key use_parallel_residual=false",
+        "olmo2 --key attention.sliding_window=5",
+        "llama --key attention.sliding_window=4",
+        "llama --key rope.scaling.attn_factor=1.19",
         "qwen2 --key rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
         "rope.scaling.original_context_length=32",
         "phi3 --tensor rope_long --tensor rope_short --key rope.scaling.type=longrope --key "
         "rope.scaling.original_context_length=512 --key rope.scaling.attn_factor=1.19",
-        "llama --tensor moe", "baichuan --layers 40", "qwen3moe --tensor gateup",
+        "mamba --key ssm.dt_b_c_rms=true",
+        "falcon-h1 --without ssm_norm",
+        "granitehybrid --key rope.scaling.finetuned=true",
+        "granite --key rope.scaling.finetuned=false",
+        "llama --tensor moe",
+        "baichuan --layers 40",
+        "qwen3moe --tensor gateup",
         "exaone4 --layers 5 --key attention.sliding_window=5",
         "mistral3 --key rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
         "rope.scaling.original_context_length=32 --key rope.scaling.yarn_log_multiplier=1.0",
