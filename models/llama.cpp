@@ -392,10 +392,10 @@ Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const S
   if (config_.latent.rank > 0) return attend_latent(block, x, count, position, cache);
   const BlockConfig& config = config_.blocks[block];
   if (!config.is_recurrent) return attend_heads(block, x, count, position, cache);
-  if (!config.has_attention) return attend_recurrent(block, x, position, cache);
+  if (!config.has_attention) return attend_recurrent(block, x, count, position, cache);
   const Tensor in = x.contiguous();
   return attend_heads(block, in, count, position, cache) +
-         attend_recurrent(block, in, position, cache);
+         attend_recurrent(block, in, count, position, cache);
 }
 
 Tensor Llama::attend_heads(size_t block, const Tensor& x, const SymInt& count,

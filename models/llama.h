@@ -93,6 +93,9 @@ class Llama {
 
   const LlamaConfig& config() const { return config_; }
   uint32_t context() const { return context_; }
+  /// Several tokens of a sequence may be computed at once. Recurrences of delta networks and of
+  /// Mamba-1 go from token to token.
+  bool takes_pieces() const;
   /// Matrices are multiplied with as plain elements, not packed.
   bool has_plain_matrices() const { return has_plain_matrices_; }
   /// Takes tokens in; the last one gives logits out. One but for models that are divided.
@@ -267,10 +270,8 @@ class Llama {
   /// Over `past` [1, position + count, components + rotated] → [count, heads · value length].
   Tensor mix_latent(size_t block, const Tensor& queries, const Tensor& past, const SymInt& count,
                     const SymInt& position) const;
-  /// Of one token.
-  Tensor attend_recurrent(size_t block, const Tensor& x, const SymInt& position,
-                          KvCache& cache) const;
-  /// Of a token of every run.
+  Tensor attend_recurrent(size_t block, const Tensor& x, const SymInt& count,
+                          const SymInt& position, KvCache& cache) const;
   Tensor attend_recurrent_paged(size_t block, const Tensor& x, const BatchStep& step,
                                 PagedKvCache& cache) const;
   /// What a recurrence reads, a row each: inputs of the convolution, and of a delta network how
@@ -281,6 +282,13 @@ class Llama {
   /// What comes before and after a recurrence, of all rows; `run` gives its results.
   Tensor recur(size_t block, const Tensor& x, const SymInt& rows,
                const std::function<Tensor(const RecurrentInputs&)>& run) const;
+  /// One token of one sequence, or several where takes_pieces().
+  Tensor recur_run(size_t block, const RecurrentInputs& in, const SymInt& count,
+                   const SymInt& position, const Tensor& past, const Tensor& state) const;
+  Tensor recur_piece(size_t block, const RecurrentInputs& in, const SymInt& count,
+                     const SymInt& position, const Tensor& past, const Tensor& state) const;
+  Tensor scan_piece(size_t block, const Tensor& convolved, const RecurrentInputs& in,
+                    const SymInt& count, const SymInt& position, Tensor state) const;
   /// One token of one sequence, whose `past` inputs and `state` become those of the next.
   Tensor recur_token(size_t block, const RecurrentInputs& in, const SymInt& position,
                      const Tensor& past, const Tensor& state) const;

@@ -310,11 +310,12 @@ struct LlamaBatch::Impl {
     const size_t lane = prepared / 2, count = size_t{1} << lane;
     if (prepared++ % 2 == 0) {
       if (!fixed_rows[lane]) try_rows(count);
-    } else if (!has_states()) {
+    } else if (model->takes_pieces()) {
       park_all(count);
       const int32_t token = 0;
       const uint32_t page = 0;
-      const size_t total = place_piece({{&token, 1}, 0, {&page, 1}, true}, count);
+      const size_t total =
+          place_piece({{&token, 1}, 0, {&page, 1}, true, options.sequences}, count);
       host_outputs[count] = static_cast<int32_t>(total - 1);
       execute(count, true, total, std::min<size_t>(count, options.sequences) + 1, 0);
     }
@@ -343,15 +344,15 @@ struct LlamaBatch::Impl {
 
   void embed(const BatchItem& item) {
     size_t total = 1;
-    if (has_states())
-      place_single(0, item);
-    else
+    if (model->takes_pieces())
       total = place_piece(item, 0);
+    else
+      place_single(0, item);
     rows.set(static_cast<int64_t>(total));
     write<int32_t>(tokens, std::span(host_tokens).first(total));
     write_positions(total);
-    const Tensor out =
-        has_states() ? step.capture(tokens, 1, 0, kHidden) : step.capture(tokens, 0, 1, kHidden);
+    const Tensor out = model->takes_pieces() ? step.capture(tokens, 0, 1, kHidden)
+                                             : step.capture(tokens, 1, 0, kHidden);
     hidden.resize(total * model->config().embedding_length);
     runtime::Buffer from = out.buffer();
     from.size = hidden.size() * sizeof(float);
@@ -414,6 +415,7 @@ uint64_t LlamaBatch::page_bytes() const {
   return bytes_of_page(*impl_->model, impl_->options.cache_type);
 }
 bool LlamaBatch::has_states() const { return impl_->has_states(); }
+bool LlamaBatch::takes_pieces() const { return impl_->model->takes_pieces(); }
 
 std::span<const float> LlamaBatch::logits(size_t item) const {
   const size_t vocabulary = impl_->model->config().vocab_size;
@@ -431,10 +433,11 @@ Status LlamaBatch::Impl::check(std::span<const BatchItem> items) const {
     const BatchItem& item = items[i];
     const size_t n = item.tokens.size();
     const bool starts_page = item.position % kPage == 0;
-    if (has_states() && (item.is_prompt || item.state >= options.sequences))
-      return fail(Code::kInvalidArgument,
-                  "tokens of a model with states come one at a time, with a place below {}",
+    if (has_states() && item.state >= options.sequences)
+      return fail(Code::kInvalidArgument, "items of a model with states have a place below {}",
                   options.sequences);
+    if (item.is_prompt && !model->takes_pieces())
+      return fail(Code::kInvalidArgument, "tokens of this model come one at a time");
     if (n == 0 || n > kPage || (i >= single && !starts_page) || (i < single && n != 1) ||
         item.position % kPage + n > kPage || item.position + n > model->context())
       return fail(Code::kInvalidArgument, "{} tokens at position {} do not fit into a step", n,
@@ -487,7 +490,7 @@ Status LlamaBatch::prepare() {
 }
 
 Status LlamaBatch::embed(const BatchItem& piece) {
-  if (!piece.is_prompt && !has_states())
+  if (!piece.is_prompt && takes_pieces())
     return fail(Code::kInvalidArgument, "only prompts are embedded");
   BM_TRY(impl_->check({&piece, 1}));
   return guarded("computing an embedding", [&] { impl_->embed(piece); });

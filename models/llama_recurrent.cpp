@@ -1,7 +1,9 @@
-// Blocks that keep a state of fixed size instead of keys and values: gated delta networks and short
-// convolutions. A token at a time: the state after one is what the next begins with.
+// Blocks that keep a state of fixed size instead of keys and values: gated delta networks, short
+// convolutions and state spaces. A token at a time, as the state after one is what the next begins
+// with; convolutions and Mamba-2 also take a piece of a prompt at once.
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "models/llama.h"
 
@@ -27,6 +29,23 @@ Tensor convolve(const Tensor& x, const Tensor& weights, const Tensor& bias, Tens
   return bias.is_valid() ? sum + bias.cast(DType::kF32) : sum;
 }
 
+/// The same for x [count, channels] of consecutive tokens.
+Tensor convolve_piece(const Tensor& x, const Tensor& weights, const Tensor& bias, Tensor past,
+                      const SymInt& count, const SymInt& position, const std::string& device) {
+  const int64_t channels = weights.size(0).constant(), kernel = weights.size(1).constant();
+  const std::array parts{from_start(past, position, device).transpose(0, 1), x};
+  const Tensor window = Tensor::cat(parts, 0).contiguous();  // [kernel − 1 + count, channels]
+  past.assign(
+      window.shrink({{count, count + (kernel - 1)}, {0, channels}}).transpose(0, 1).contiguous());
+  const Tensor taps = weights.cast(DType::kF32).transpose(0, 1).contiguous();
+  Tensor sum;
+  for (int64_t i = 0; i < kernel; ++i) {
+    const Tensor term = window.shrink({{i, count + i}, {0, channels}}) * taps.slice(0, {i, i + 1});
+    sum = sum.is_valid() ? sum + term : term;
+  }
+  return bias.is_valid() ? sum + bias.cast(DType::kF32) : sum;
+}
+
 /// A sequence's own of [sequences, …].
 Tensor of_sequence(const Tensor& all, const SymInt& number) {
   if (!all.is_valid()) return {};
@@ -46,11 +65,22 @@ Tensor unit(const Tensor& x, double least) {
 
 }  // namespace
 
-Tensor Llama::attend_recurrent(size_t block, const Tensor& x, const SymInt& position,
-                               KvCache& cache) const {
-  return recur(block, x, 1, [&](const RecurrentInputs& in) {
-    return recur_token(block, in, position, cache.inputs[block], cache.states[block]);
+bool Llama::takes_pieces() const {
+  return config_.recurrent.kernel == 0 || config_.row->has(kShortConvolution) ||
+         config_.row->has(kMamba2);
+}
+
+Tensor Llama::attend_recurrent(size_t block, const Tensor& x, const SymInt& count,
+                               const SymInt& position, KvCache& cache) const {
+  return recur(block, x, count, [&](const RecurrentInputs& in) {
+    return recur_run(block, in, count, position, cache.inputs[block], cache.states[block]);
   });
+}
+
+Tensor Llama::recur_run(size_t block, const RecurrentInputs& in, const SymInt& count,
+                        const SymInt& position, const Tensor& past, const Tensor& state) const {
+  return count.is(1) ? recur_token(block, in, position, past, state)
+                     : recur_piece(block, in, count, position, past, state);
 }
 
 Tensor Llama::attend_recurrent_paged(size_t block, const Tensor& x, const BatchStep& step,
@@ -69,16 +99,16 @@ Tensor Llama::attend_recurrent_paged(size_t block, const Tensor& x, const BatchS
     if (in.alpha.is_valid()) store(in.alpha, channels + heads, channels + 2 * heads);
     for (const BatchRun& run : step.runs) {
       const auto row = [&](int64_t from, int64_t to) {
-        return space.inputs.shrink({{run.row, run.row + 1}, {from, to}});
+        return space.inputs.shrink({{run.row, run.row + run.count}, {from, to}});
       };
       RecurrentInputs own{row(0, channels), {}, {}};
       if (in.beta.is_valid()) own.beta = row(channels, channels + heads);
       if (in.alpha.is_valid()) own.alpha = row(channels + heads, channels + 2 * heads);
-      const Tensor mixed =
-          recur_token(block, own, run.position, of_sequence(cache.inputs[block], run.state),
-                      of_sequence(cache.states[block], run.state));
-      Tensor to = space.mixed.shrink({{run.row, run.row + 1}, {0, inner}});
-      to.assign(mixed.reshape({1, inner}));
+      const Tensor mixed = recur_run(block, own, run.count, run.position,
+                                     of_sequence(cache.inputs[block], run.state),
+                                     of_sequence(cache.states[block], run.state));
+      Tensor to = space.mixed.shrink({{run.row, run.row + run.count}, {0, inner}});
+      to.assign(mixed.reshape({run.count, inner}));
     }
     return space.mixed.shrink({{0, step.rows}, {0, inner}});
   });
@@ -123,6 +153,72 @@ Tensor Llama::recur_token(size_t block, const RecurrentInputs& in, const SymInt&
                                     place(block).device);
   if (has_state_space()) return state_space(block, convolved, in, position, state);
   return config_.row->has(kDeltaNet) ? delta_net(block, convolved, in, position, state) : convolved;
+}
+
+Tensor Llama::recur_piece(size_t block, const RecurrentInputs& in, const SymInt& count,
+                          const SymInt& position, const Tensor& past, const Tensor& state) const {
+  const Recurrent& r = blocks_[block].recurrent;
+  const Tensor convolved = convolve_piece(in.convolved, r.convolution, r.convolution_bias, past,
+                                          count, position, place(block).device);
+  return has_state_space() ? scan_piece(block, convolved, in, count, position, state) : convolved;
+}
+
+/// Mamba-2 in its dual form, attention with weights that decay: y_i = Σ_{j≤i} (C_i·B_j)
+/// exp(Σ_{j<k≤i} step_k·A) step_j·x_j, and what the state gives. All exponents are below zero.
+/// Source: "Transformers are SSMs" (Dao, Gu, 2024), sections 5 and 6. → [count, inner]
+Tensor Llama::scan_piece(size_t block, const Tensor& convolved, const RecurrentInputs& in,
+                         const SymInt& count, const SymInt& position, Tensor state) const {
+  const Recurrent& r = blocks_[block].recurrent;
+  const RecurrentConfig& c = config_.recurrent;
+  const int64_t length = c.length, heads = c.heads, groups = c.groups, keys = c.keys,
+                inner = static_cast<int64_t>(c.inner());
+  const std::string& device = place(block).device;
+  const Tensor activated = convolved.silu().contiguous();
+  const auto part = [&](int64_t from, int64_t to) {
+    return activated.shrink({{0, count}, {from, to}});
+  };
+  const Tensor x = part(0, inner).reshape({count, heads, length}).permute({1, 0, 2}).contiguous();
+  const auto of_groups = [&](int64_t from) {
+    return part(from, from + groups * keys)
+        .reshape({count, groups, keys})
+        .permute({1, 0, 2})
+        .contiguous();
+  };
+  // [groups, n, …] → [heads, n, …]
+  const auto of_heads = [&](const Tensor& t) {
+    const SymInt last = t.size(2);
+    return t.reshape({groups, 1, count, last})
+        .expand({groups, heads / groups, count, last})
+        .reshape({heads, count, last});
+  };
+  const Tensor key = of_groups(inner), query = of_groups(inner + groups * keys);
+  const Tensor step = (in.alpha.reshape({count, heads}) + r.step.cast(DType::kF32).reshape({heads}))
+                          .softplus()
+                          .transpose(0, 1)
+                          .contiguous();  // [heads, count]
+  const Tensor rate = (step * r.rate.cast(DType::kF32).reshape({heads, 1})).contiguous();
+  const Tensor number = Tensor::arange(count, DType::kI64, device);
+  const Tensor is_before = number.reshape({1, 1, count}) <= number.reshape({1, count, 1});
+  // Of all tokens up to one, itself among them: [heads, count].
+  const Tensor total = is_before.where(rate.reshape({heads, 1, count}), 0.0).sum({2}).contiguous();
+  const Tensor decay =
+      is_before
+          .where(total.reshape({heads, count, 1}) - total.reshape({heads, 1, count}),
+                 -std::numeric_limits<double>::infinity())
+          .exp();
+  const Tensor scores = query.matmul(key.transpose(1, 2)).contiguous();  // [groups, count, count]
+  const Tensor weights = (of_heads(scores) * decay * step.reshape({heads, 1, count})).contiguous();
+  const Tensor within = weights.matmul(x).contiguous();  // [heads, count, length]
+  const Tensor old = from_start(state, position, device).contiguous();
+  const Tensor before = of_heads(query).contiguous().matmul(old.transpose(1, 2)).contiguous() *
+                        total.exp().reshape({heads, count, 1});
+  const Tensor end = rate.sum({1}, true).contiguous();  // [heads, 1]
+  const Tensor kept = ((end - total).exp() * step).reshape({heads, count, 1});
+  const Tensor written =
+      (x * kept).transpose(1, 2).contiguous().matmul(of_heads(key).contiguous()).contiguous();
+  state.assign(old * end.exp().reshape({heads, 1, 1}) + written);
+  const Tensor out = within + before + x * r.skip.cast(DType::kF32).reshape({heads, 1, 1});
+  return out.permute({1, 0, 2}).contiguous().reshape({count, inner});
 }
 
 bool Llama::has_state_space() const {
