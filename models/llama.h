@@ -75,6 +75,7 @@ class Llama {
   /// that has no use here, kCorrupt one whose shape does not fit; kOutOfMemory when the device
   /// cannot hold the weights.
   static constexpr uint32_t kPromptPiece = 128;  ///< most tokens that a session computes at once
+  static constexpr uint32_t kDeltaPiece = 64, kDeltaChunk = 8;  ///< of delta networks
   /// What a session needs on one device, bytes.
   struct MemoryNeed {
     std::string device;
@@ -93,9 +94,10 @@ class Llama {
 
   const LlamaConfig& config() const { return config_; }
   uint32_t context() const { return context_; }
-  /// Several tokens of a sequence may be computed at once. Recurrences of delta networks and of
-  /// Mamba-1 go from token to token.
-  bool takes_pieces() const;
+  /// Tokens of a prompt that may be computed at once. 1: recurrences of Mamba-1 go from token to
+  /// token.
+  uint32_t most_piece() const;
+  bool takes_pieces() const { return most_piece() > 1; }
   /// Matrices are multiplied with as plain elements, not packed.
   bool has_plain_matrices() const { return has_plain_matrices_; }
   /// Takes tokens in; the last one gives logits out. One but for models that are divided.
@@ -287,6 +289,9 @@ class Llama {
                    const SymInt& position, const Tensor& past, const Tensor& state) const;
   Tensor recur_piece(size_t block, const RecurrentInputs& in, const SymInt& count,
                      const SymInt& position, const Tensor& past, const Tensor& state) const;
+  Tensor delta_heads(size_t block, const Tensor& rows) const;
+  Tensor delta_piece(size_t block, const Tensor& convolved, const RecurrentInputs& in,
+                     const SymInt& count, const SymInt& position, Tensor state) const;
   Tensor scan_piece(size_t block, const Tensor& convolved, const RecurrentInputs& in,
                     const SymInt& count, const SymInt& position, Tensor state) const;
   /// One token of one sequence, whose `past` inputs and `state` become those of the next.

@@ -1,9 +1,10 @@
 // Blocks that keep a state of fixed size instead of keys and values: gated delta networks, short
 // convolutions and state spaces. A token at a time, as the state after one is what the next begins
-// with; convolutions and Mamba-2 also take a piece of a prompt at once.
+// with; all but Mamba-1 also take a piece of a prompt at once.
 #include <array>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "models/llama.h"
 
@@ -65,9 +66,9 @@ Tensor unit(const Tensor& x, double least) {
 
 }  // namespace
 
-bool Llama::takes_pieces() const {
-  return config_.recurrent.kernel == 0 || config_.row->has(kShortConvolution) ||
-         config_.row->has(kMamba2);
+uint32_t Llama::most_piece() const {
+  if (config_.row->has(kMamba)) return 1;
+  return config_.row->has(kDeltaNet) ? kDeltaPiece : kPromptPiece;
 }
 
 Tensor Llama::attend_recurrent(size_t block, const Tensor& x, const SymInt& count,
@@ -160,6 +161,7 @@ Tensor Llama::recur_piece(size_t block, const RecurrentInputs& in, const SymInt&
   const Recurrent& r = blocks_[block].recurrent;
   const Tensor convolved = convolve_piece(in.convolved, r.convolution, r.convolution_bias, past,
                                           count, position, place(block).device);
+  if (config_.row->has(kDeltaNet)) return delta_piece(block, convolved, in, count, position, state);
   return has_state_space() ? scan_piece(block, convolved, in, count, position, state) : convolved;
 }
 
@@ -305,22 +307,119 @@ bool Llama::has_grouped_heads(size_t block) const {
   return blocks_[block].recurrent.beta_alpha.matrix.is_valid();
 }
 
+/// Keys or queries of all heads, normalised: rows [n, groups · length] → [n, heads, length].
+Tensor Llama::delta_heads(size_t block, const Tensor& rows) const {
+  const RecurrentConfig& c = config_.recurrent;
+  const int64_t length = c.length, heads = c.heads, groups = c.groups, each = heads / groups;
+  const SymInt n = rows.size(0);
+  const Tensor t =
+      unit(rows.reshape({n, groups, length}), static_cast<double>(config_.norm_epsilon));
+  const Tensor spread = has_grouped_heads(block)
+                            ? t.reshape({n, groups, 1, length}).expand({n, groups, each, length})
+                            : t.reshape({n, 1, groups, length}).expand({n, each, groups, length});
+  return spread.reshape({n, heads, length}).contiguous();
+}
+
+/// A piece of a prompt, as chunks of kDeltaChunk tokens. Within one, what the tokens change solves
+/// (I − N)·U = β·(V − exp(G)·K·Sᵀ), G being the sum of the logarithms of the decays so far and N
+/// strictly lower triangular; chunks so short that (I − N)⁻¹ = (I + N)(I + N²)(I + N⁴) is exact,
+/// and sums of its powers do not cancel. Chunks follow each other by their state S alone. Source:
+/// "Gated Delta Networks" (Yang, Kautz, Hatamizadeh, 2024), section 3.3. → [count, heads · length]
+Tensor Llama::delta_piece(size_t block, const Tensor& convolved, const RecurrentInputs& in,
+                          const SymInt& count, const SymInt& position, Tensor state) const {
+  constexpr int64_t kRows = kDeltaPiece, n = kDeltaChunk, kChunks = kRows / n;
+  const Recurrent& r = blocks_[block].recurrent;
+  const RecurrentConfig& c = config_.recurrent;
+  const int64_t length = c.length, heads = c.heads, keys = c.groups * length;
+  const std::string& device = place(block).device;
+  // Rows behind the last one repeat it, and neither write nor decay.
+  const Tensor number = Tensor::arange(kRows, DType::kI64, device);
+  const Tensor end = Tensor::value_of(count, device);
+  const Tensor row = number.minimum(end - 1).contiguous();
+  const Tensor is_in = (number < end).reshape({kRows, 1});
+  const Tensor rows = convolved.silu().contiguous().take(row);
+  const auto chunked = [&](const Tensor& t) {  // [rows, heads, …] → [heads, chunks, n, …]
+    const int64_t width = t.size(2).constant();
+    return t.permute({1, 0, 2}).contiguous().reshape({heads, kChunks, n, width});
+  };
+  const auto part = [&](int64_t from, int64_t to) { return rows.slice(1, {from, to}); };
+  const Tensor query = chunked(delta_heads(block, part(0, keys))),
+               key = chunked(delta_heads(block, part(keys, 2 * keys))),
+               value = chunked(
+                   part(2 * keys, 2 * keys + heads * length).reshape({kRows, heads, length}));
+  const auto of_rows = [&](const Tensor& t) {
+    return t.contiguous().reshape({count, heads}).take(row);
+  };
+  const auto masked = [&](const Tensor& t) {
+    return chunked(is_in.where(t, 0.0).reshape({kRows, heads, 1}));
+  };
+  const Tensor beta = masked(of_rows(in.beta).sigmoid());  // [heads, chunks, n, 1]
+  const Tensor rate =
+      masked((of_rows(in.alpha) + r.step.cast(DType::kF32).reshape({heads})).softplus() *
+             r.rate.cast(DType::kF32).reshape({heads}));
+  const Tensor at = Tensor::arange(n, DType::kI64, device);
+  const Tensor earlier = at.reshape({1, n}), later = at.reshape({n, 1});
+  const Tensor along = rate.reshape({heads, kChunks, 1, n});
+  const Tensor total = (earlier <= later).where(along, 0.0).sum({3}).contiguous();
+  const Tensor until = total.reshape({heads, kChunks, n, 1});
+  const Tensor decay = (earlier <= later)
+                           .where(until - total.reshape({heads, kChunks, 1, n}),
+                                  -std::numeric_limits<double>::infinity())
+                           .exp()
+                           .contiguous();
+  const Tensor keys_t = key.transpose(2, 3).contiguous();
+  const Tensor near = key.matmul(keys_t).contiguous();
+  const Tensor step = (earlier < later).where(beta * decay * near, 0.0) * -1.0;
+  const Tensor n1 = step.contiguous(), n2 = n1.matmul(n1).contiguous(),
+               n4 = n2.matmul(n2).contiguous();
+  const Tensor unity = (earlier == later).cast(DType::kF32);
+  const Tensor inverse = (unity + n1)
+                             .contiguous()
+                             .matmul((unity + n2).contiguous())
+                             .contiguous()
+                             .matmul((unity + n4).contiguous())
+                             .contiguous();
+  const Tensor weights = (query.matmul(keys_t) * decay).contiguous();
+  const Tensor grown = until.exp().contiguous();  // [heads, chunks, n, 1]
+  const Tensor last = total.slice(2, {n - 1, n}).reshape({heads, kChunks, 1, 1});
+  const Tensor kept = (last - until).exp().contiguous();
+  const std::array pair{key, query};
+  const Tensor both = Tensor::cat(pair, 2).contiguous();  // [heads, chunks, 2n, length]
+  Tensor s = from_start(state, position, device).contiguous();
+  std::vector<Tensor> out;
+  for (int64_t i = 0; i < kChunks; ++i) {
+    const auto here = [&](const Tensor& t) {
+      return t.slice(1, {i, i + 1}).reshape({heads, t.size(2), t.size(3)});
+    };
+    const Tensor seen =
+        here(both).contiguous().matmul(s.transpose(1, 2)).contiguous();  // [heads, 2n, length]
+    const auto half = [&](int64_t from) { return seen.slice(1, {from, from + n}); };
+    const Tensor missing = (here(beta) * (here(value) - here(grown) * half(0))).contiguous();
+    const Tensor change = here(inverse).contiguous().matmul(missing).contiguous();
+    out.push_back((here(grown) * half(n) + here(weights).contiguous().matmul(change)).contiguous());
+    const Tensor written =
+        (change * here(kept)).transpose(1, 2).contiguous().matmul(here(key).contiguous());
+    s = (s * here(last.exp()) + written).contiguous();
+  }
+  state.assign(s);
+  const double scale = 1 / std::sqrt(static_cast<double>(length));
+  return (Tensor::cat(out, 1).permute({1, 0, 2}).contiguous().reshape({kRows, heads * length}) *
+          scale)
+      .contiguous()
+      .shrink({{0, count}, {0, heads * length}});
+}
+
 /// Source: "Gated Delta Networks" (Yang, Kautz, Hatamizadeh, 2024), equation 10; what surrounds it
 /// is Qwen3-Next's: llama.cpp, src/models/qwen3next.cpp, qwen35.cpp.
 Tensor Llama::delta_net(size_t block, const Tensor& convolved, const RecurrentInputs& in,
                         const SymInt& position, Tensor state) const {
   const Recurrent& r = blocks_[block].recurrent;
   const RecurrentConfig& c = config_.recurrent;
-  const int64_t length = c.length, heads = c.heads, groups = c.groups, each = heads / groups,
-                keys = groups * length;
+  const int64_t length = c.length, heads = c.heads, keys = c.groups * length;
   const Tensor activated = convolved.silu().contiguous();
-  const double least = static_cast<double>(config_.norm_epsilon);
   const auto of_heads = [&](int64_t from) {
-    const Tensor t = unit(activated.slice(0, {from, from + keys}).reshape({groups, length}), least);
-    const Tensor spread = has_grouped_heads(block)
-                              ? t.reshape({groups, 1, length}).expand({groups, each, length})
-                              : t.reshape({1, groups, length}).expand({each, groups, length});
-    return spread.reshape({heads, 1, length}).contiguous();
+    return delta_heads(block, activated.slice(0, {from, from + keys}).reshape({1, keys}))
+        .reshape({heads, 1, length});
   };
   const Tensor query = of_heads(0), key = of_heads(keys);
   const Tensor value = activated.slice(0, {2 * keys, 2 * keys + heads * length});

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <fstream>
+#include <random>
 
 #include "models/gguf.h"
 #include "models/llama_encoder.h"
@@ -255,6 +256,36 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
     // Other caches than keys and values are divided too.
     if (model->config().recurrent.kernel > 0 || model->config().latent.rank > 0)
       expect_logits(load(path, "CPU:1,CPU:2"), tokens, want, options[i] + " on two devices");
+  }
+}
+
+/// States go through several pieces, whose ends are those of no chunk, and on token by token.
+TEST(Llama, LongPromptsOfRecurrentModelsEqualTheReference) {
+  if (!has_torch()) GTEST_SKIP() << kPython << " with torch is not installed";
+  const test::TempFolder folder;
+  const std::array models{"mamba2", "falcon-h1", "lfm2", "qwen35", "qwen3next", "jamba"};
+  constexpr size_t kVocabulary = 64;  // of random_transformer.py
+  std::mt19937 random(std::random_device{}());
+  std::vector<int32_t> tokens(152);
+  // The same token again and again, too: keys of a delta network that are all alike.
+  for (size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = i >= 40 && i < 60 ? 5 : static_cast<int32_t>(random() % kVocabulary);
+  std::string command = fmt::format("{} tests/oracle/architecture_references.py {} {}", kPython,
+                                    folder.file(""), fmt::join(tokens, ","));
+  for (const char* model : models) command += fmt::format(" '{} --context 256'", model);
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  for (size_t i = 0; i < models.size(); ++i) {
+    const auto model = load(folder.file(fmt::format("{}.gguf", i)), "CPU");
+    const std::vector<float> want =
+        read_floats(folder.file(fmt::format("{}.f32", i)), tokens.size() * kVocabulary);
+    LlamaSession session(model, exact());
+    for (const auto& [from, to] : {std::pair<size_t, size_t>{0, 149}, {149, 150}, {150, 152}}) {
+      ASSERT_TRUE(session.feed(std::span(tokens).subspan(from, to - from))) << models[i];
+      EXPECT_LT(
+          distance(session.logits(), std::span(want).subspan((to - 1) * kVocabulary, kVocabulary)),
+          1e-4)
+          << fmt::format("{} after {} of {}", models[i], to, fmt::join(tokens, ","));
+    }
   }
 }
 
