@@ -80,17 +80,15 @@ uint64_t Llama::cache_bytes(size_t device, DType type) const {
     if (heads > 0) of_block += KvRows::bytes_per_position(heads, length, type);
   uint64_t out = 0;
   for (size_t i = first_block_; i < end_block_; ++i)
-    if (place_of_block_[i] == device && !config_.blocks[i].is_recurrent) out += of_block;
+    if (place_of_block_[i] == device && config_.blocks[i].has_attention) out += of_block;
   return out;
 }
 
 uint64_t Llama::state_bytes(size_t device) const {
   const RecurrentConfig& r = config_.recurrent;
   const uint64_t of_block =
-      r.kernel == 0
-          ? 0
-          : (uint64_t{r.channels} * (r.kernel - 1) + uint64_t{r.heads} * r.length * r.length) *
-                sizeof(float);
+      r.kernel == 0 ? 0
+                    : (uint64_t{r.channels} * (r.kernel - 1) + r.inner() * r.keys) * sizeof(float);
   uint64_t out = 0;
   for (size_t i = first_block_; i < end_block_; ++i)
     if (place_of_block_[i] == device && config_.blocks[i].is_recurrent) out += of_block;
@@ -112,9 +110,9 @@ KvCache Llama::make_cache(int64_t capacity, DType type) const {
         return Tensor::zeros(s, DType::kF32, device).contiguous().realize();
       };
       cache.inputs[i] = zeros({r.channels, r.kernel - 1});
-      if (r.heads > 0) cache.states[i] = zeros({r.heads, r.length, r.length});
-      continue;
+      if (r.heads > 0) cache.states[i] = zeros({r.heads, r.length, r.keys});
     }
+    if (!config_.blocks[i].has_attention) continue;
     const auto rows = [&](size_t which) {
       const auto& [heads, length] = vectors[which];
       return heads > 0 ? KvRows(capacity, heads, length, type, device) : KvRows();
@@ -392,7 +390,16 @@ Tensor Llama::gated(size_t block, const QuantisedActivations& in, const Projecti
 Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                      KvCache& cache) const {
   if (config_.latent.rank > 0) return attend_latent(block, x, count, position, cache);
-  if (config_.blocks[block].is_recurrent) return attend_recurrent(block, x, position, cache);
+  const BlockConfig& config = config_.blocks[block];
+  if (!config.is_recurrent) return attend_heads(block, x, count, position, cache);
+  if (!config.has_attention) return attend_recurrent(block, x, count, position, cache);
+  const Tensor in = x.contiguous();
+  return attend_heads(block, in, count, position, cache) +
+         attend_recurrent(block, in, count, position, cache);
+}
+
+Tensor Llama::attend_heads(size_t block, const Tensor& x, const SymInt& count,
+                           const SymInt& position, KvCache& cache) const {
   KvRows &keys = cache.keys[block], &values = cache.values[block];
   const Heads h = project_heads(
       block, x, count,
@@ -452,6 +459,10 @@ Tensor Llama::bring(size_t block, const Tensor& x) const {
   return is_here ? x : x.contiguous().to(place(block).device);
 }
 
+bool Llama::has_mixer(size_t block) const {
+  return config_.blocks[block].has_attention || config_.blocks[block].is_recurrent;
+}
+
 Tensor Llama::run_block(size_t block, const Tensor& x,
                         const std::function<Tensor(const Tensor&)>& attention) const {
   const Block& b = blocks_[block];
@@ -464,6 +475,8 @@ Tensor Llama::run_block(size_t block, const Tensor& x,
     return norm(sum + feed_forward(block, sum), b.feed_forward_post_norm).contiguous();
   }
   const Tensor in = norm(x, b.attention_norm);
+  if (!config_.blocks[block].has_feed_forward) return x + scaled(attention(in));
+  if (!has_mixer(block)) return x + scaled(feed_forward(block, in));
   const Tensor attention_in =
       b.second_attention_norm.is_used ? norm(x, b.second_attention_norm) : in;
   const Tensor sum = x + scaled(norm(attention(attention_in), b.attention_post_norm));

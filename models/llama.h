@@ -75,6 +75,7 @@ class Llama {
   /// that has no use here, kCorrupt one whose shape does not fit; kOutOfMemory when the device
   /// cannot hold the weights.
   static constexpr uint32_t kPromptPiece = 128;  ///< most tokens that a session computes at once
+  static constexpr uint32_t kDeltaPiece = 64, kDeltaChunk = 8;  ///< of delta networks
   /// What a session needs on one device, bytes.
   struct MemoryNeed {
     std::string device;
@@ -93,6 +94,10 @@ class Llama {
 
   const LlamaConfig& config() const { return config_; }
   uint32_t context() const { return context_; }
+  /// Tokens of a prompt that may be computed at once. 1: recurrences of Mamba-1 go from token to
+  /// token.
+  uint32_t most_piece() const;
+  bool takes_pieces() const { return most_piece() > 1; }
   /// Matrices are multiplied with as plain elements, not packed.
   bool has_plain_matrices() const { return has_plain_matrices_; }
   /// Takes tokens in; the last one gives logits out. One but for models that are divided.
@@ -168,10 +173,16 @@ class Llama {
   };
   struct Recurrent {
     Projection in, gate, out;
-    Projection beta, alpha, beta_alpha;  ///< the third: of both, by groups
-    Tensor convolution;                  ///< [channels, kernel]
-    Tensor step, rate;                   ///< [heads]
-    Norm norm;
+    Projection beta, alpha, beta_alpha;    ///< the third: of both, by groups
+    Tensor convolution, convolution_bias;  ///< [channels, kernel], [channels]
+    Tensor step;                           ///< [heads]: added to how much a token counts
+    Tensor rate;                           ///< [heads], of Mamba-1 [heads, keys]: A of state spaces
+    Tensor skip;  ///< [heads]: D of state spaces, how much of its input a head gives out
+    Norm norm;    ///< of Mamba-2: [groups, inner / groups]
+    /// Mamba-1: components of the step, then keys B and queries C, of what the convolution gives;
+    /// steps of their components.
+    Projection parameters, steps;
+    Norm steps_norm, keys_norm, queries_norm;
   };
   struct Block {
     Norm attention_norm, second_attention_norm;  ///< the second: of attention alone
@@ -241,6 +252,11 @@ class Llama {
   Tensor bring(size_t block, const Tensor& x) const;
   Tensor attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                 KvCache& cache) const;
+  Tensor attend_heads(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
+                      KvCache& cache) const;
+  Tensor attend_heads_paged(size_t block, const Tensor& x, const BatchStep& step,
+                            PagedKvCache& cache) const;
+  bool has_mixer(size_t block) const;
   /// Latent attention, the up-projections taken into queries and results: the cache holds the
   /// components, and has no values of its own.
   Tensor attend_latent(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
@@ -256,23 +272,38 @@ class Llama {
   /// Over `past` [1, position + count, components + rotated] → [count, heads · value length].
   Tensor mix_latent(size_t block, const Tensor& queries, const Tensor& past, const SymInt& count,
                     const SymInt& position) const;
-  /// Of one token.
-  Tensor attend_recurrent(size_t block, const Tensor& x, const SymInt& position,
-                          KvCache& cache) const;
-  /// Of a token of every run.
+  Tensor attend_recurrent(size_t block, const Tensor& x, const SymInt& count,
+                          const SymInt& position, KvCache& cache) const;
   Tensor attend_recurrent_paged(size_t block, const Tensor& x, const BatchStep& step,
                                 PagedKvCache& cache) const;
   /// What a recurrence reads, a row each: inputs of the convolution, and of a delta network how
-  /// much is written and forgotten.
+  /// much is written and forgotten; of Mamba-2 the second alone, its steps.
   struct RecurrentInputs {
     Tensor convolved, beta, alpha;
   };
   /// What comes before and after a recurrence, of all rows; `run` gives its results.
   Tensor recur(size_t block, const Tensor& x, const SymInt& rows,
                const std::function<Tensor(const RecurrentInputs&)>& run) const;
+  /// One token of one sequence, or several where takes_pieces().
+  Tensor recur_run(size_t block, const RecurrentInputs& in, const SymInt& count,
+                   const SymInt& position, const Tensor& past, const Tensor& state) const;
+  Tensor recur_piece(size_t block, const RecurrentInputs& in, const SymInt& count,
+                     const SymInt& position, const Tensor& past, const Tensor& state) const;
+  Tensor delta_heads(size_t block, const Tensor& rows) const;
+  Tensor delta_piece(size_t block, const Tensor& convolved, const RecurrentInputs& in,
+                     const SymInt& count, const SymInt& position, Tensor state) const;
+  Tensor scan_piece(size_t block, const Tensor& convolved, const RecurrentInputs& in,
+                    const SymInt& count, const SymInt& position, Tensor state) const;
   /// One token of one sequence, whose `past` inputs and `state` become those of the next.
   Tensor recur_token(size_t block, const RecurrentInputs& in, const SymInt& position,
                      const Tensor& past, const Tensor& state) const;
+  /// Whether a recurrence's heads are a state space (Mamba-1 or -2).
+  bool has_state_space() const;
+  Tensor state_space(size_t block, const Tensor& convolved, const RecurrentInputs& in,
+                     const SymInt& position, Tensor state) const;
+  /// What comes before and after Mamba-1 or -2.
+  Tensor mamba(size_t block, const QuantisedActivations& in, const SymInt& rows,
+               const std::function<Tensor(const RecurrentInputs&)>& run) const;
   Tensor delta_net(size_t block, const Tensor& convolved, const RecurrentInputs& in,
                    const SymInt& position, Tensor state) const;
   bool has_grouped_heads(size_t block) const;

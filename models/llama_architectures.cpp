@@ -13,7 +13,7 @@ constexpr auto kGated = FeedForward::kGated, kFused = FeedForward::kFused,
 constexpr auto kSilu = Activation::kSilu, kGelu = Activation::kGelu,
                kRelu2 = Activation::kReluSquared, kClamped = Activation::kClampedSwiglu,
                kXielu = Activation::kXielu;
-constexpr uint32_t kMoe = kExperts, kNormMoe = kExperts | kNormalisedExperts,
+constexpr uint64_t kMoe = kExperts, kNormMoe = kExperts | kNormalisedExperts,
                    kDelta = kDeltaNet | kLateFeedForwardNorm,
                    kEncoder = kNormsAfterSums | kNoLogits | kEmbeddingNorm;
 
@@ -21,11 +21,13 @@ constexpr const char *kWindow = "attention.sliding_window",
                      *kWindows = "attention.sliding_window attention.sliding_window_pattern";
 // Pictures and videos tell positions in parts; those of text are the same in all.
 constexpr const char* kSections = "rope.dimension_sections n_deepstack_layers";
-constexpr const char* kDeltaKeys =
-    "ssm.conv_kernel ssm.inner_size ssm.state_size ssm.time_step_rank ssm.group_count "
-    "attention.recurrent_layers full_attention_interval rope.dimension_sections "
-    "nextn_predict_layers";
-constexpr const char* kScales = "embedding_scale residual_scale logit_scale attention.scale";
+#define BM_STATE_KEYS \
+  "ssm.conv_kernel ssm.inner_size ssm.state_size ssm.time_step_rank ssm.group_count"
+#define BM_SCALES "embedding_scale residual_scale logit_scale attention.scale"
+constexpr const char *kScales = BM_SCALES, *kStateKeys = BM_STATE_KEYS,
+                     *kDeltaKeys = BM_STATE_KEYS
+                     " attention.recurrent_layers full_attention_interval rope.dimension_sections "
+                     "nextn_predict_layers";
 
 // Source: llama.cpp, the files of src/models (norms, order of a block, activations) and
 // llama_model_rope_type() of src/llama-model.cpp.
@@ -56,6 +58,7 @@ constexpr Architecture kArchitectures[] = {
     {"exaone4", kHalves, kRms, kGated, kSilu, kPostNorms | kNoPreNorms | kNoRopeInGlobal, 4,
      kWindows},
     {"falcon", kHalves, kLayer, kPlain, kGelu, kParallelBlock | kSecondAttentionNorm, 0, ""},
+    {"falcon-h1", kHalves, kRms, kGated, kSilu, kMamba2 | kBesideAttention, 0, kStateKeys},
     {"gemma", kHalves, kRms, kGated, kGelu, kScaledEmbedding, 0, ""},
     {"gemma2", kHalves, kRms, kGated, kGelu, kScaledEmbedding | kPostNorms, 2,
      "attention.sliding_window attention.sliding_window_pattern attn_logit_softcapping "
@@ -73,12 +76,16 @@ constexpr Architecture kArchitectures[] = {
      kMoe | kSelectedGating | kLateFeedForwardNorm | kSinks, 2, kWindows},
     {"gpt2", kNone, kLayer, kPlain, kGelu, kPositionTable, 0, ""},
     {"gptneox", kHalves, kLayer, kPlain, kGelu, 0, 0, "use_parallel_residual"},
-    {"granite", kInter, kRms, kGated, kSilu, kDividedLogits, 0, kScales},
-    {"granitemoe", kInter, kRms, kGated, kSilu, kDividedLogits | kNormMoe, 0, kScales},
+    {"granite", kInter, kRms, kGated, kSilu, kDividedLogits | kRopeSwitch, 0, kScales},
+    {"granitehybrid", kInter, kRms, kGated, kSilu,
+     kDividedLogits | kRopeSwitch | kNormMoe | kMamba2, 0, BM_SCALES " " BM_STATE_KEYS},
+    {"granitemoe", kInter, kRms, kGated, kSilu, kDividedLogits | kRopeSwitch | kNormMoe, 0,
+     kScales},
     {"hunyuan-dense", kHalves, kRms, kGated, kSilu, kLateHeadNorms, 0, ""},
     {"hunyuan-moe", kHalves, kRms, kGated, kSilu, kNormMoe | kSharedExpert | kLateHeadNorms, 0, ""},
     {"internlm2", kInter, kRms, kGated, kSilu, 0, 0, ""},
     {"jais", kNone, kLayer, kGated, kSilu, kAlibi, 0, "attention.max_alibi_bias"},
+    {"jamba", kNone, kRms, kGated, kSilu, kMoe | kMamba, 0, kStateKeys},
     {"jina-bert-v2", kNone, kLayer, kGated, kGelu, kEncoder | kAlibi | kTensorsTellFeedForward, 0,
      ""},
     {"jina-bert-v3", kHalves, kLayer, kPlain, kGelu, kEncoder, 0, ""},
@@ -86,6 +93,9 @@ constexpr Architecture kArchitectures[] = {
     {"lfm2moe", kHalves, kRms, kGated, kSilu, kShortConvolution | kNormMoe | kSigmoidGating, 0,
      "shortconv.l_cache"},
     {"llama-embed", kInter, kRms, kGated, kSilu, kNormMoe | kNoLogits, 0, kWindow},
+    {"mamba", kNone, kRms, kGated, kSilu, kMamba | kNoAttention | kNoFeedForward, 0,
+     BM_STATE_KEYS " ssm.dt_b_c_rms"},
+    {"mamba2", kNone, kRms, kGated, kSilu, kMamba2 | kNoAttention | kNoFeedForward, 0, kStateKeys},
     {"minicpm", kInter, kRms, kGated, kSilu, kDividedLogits, 0,
      "embedding_scale residual_scale logit_scale"},
     {"llama4", kInter, kRms, kGated, kSilu,
@@ -103,6 +113,9 @@ constexpr Architecture kArchitectures[] = {
     {"mpt", kNone, kLayer, kPlain, kGelu, kAlibi, 0,
      "attention.clamp_kqv attention.max_alibi_bias"},
     {"nemotron", kHalves, kLayer, kPlain, kRelu2, 0, 0, ""},
+    {"nemotron_h", kNone, kRms, kPlain, kRelu2, kMamba2 | kOneOfThree, 0, kStateKeys},
+    {"nemotron_h_moe", kNone, kRms, kPlain, kRelu2, kMamba2 | kOneOfThree | kMoe | kSigmoidGating,
+     0, kStateKeys},
     {"neo-bert", kInter, kRms, kFused, kSilu, kNoLogits, 0, ""},
     {"nomic-bert", kHalves, kLayer, kGated, kSilu, kEncoder, 0, ""},
     {"nomic-bert-moe", kHalves, kLayer, kPlain, kGelu, kEncoder | kMoe, 0, "moe_every_n_layers"},

@@ -32,7 +32,7 @@ enum class FeedForward : uint8_t {
   kPlain,  ///< down(act(up(x)))
 };
 
-enum Trait : uint32_t {
+enum Trait : uint64_t {
   kScaledEmbedding = 1,  ///< embeddings are multiplied by sqrt(embedding_length)
   kParallelBlock = 2,    ///< attention and feed-forward both read the block's input
   kPostNorms = 4,        ///< what attention and feed-forward give is normalised before it is added
@@ -69,6 +69,15 @@ enum Trait : uint32_t {
   /// Gated delta networks in most blocks; attention in the others, its results gated.
   kDeltaNet = 1u << 30,
   kShortConvolution = 1u << 31,  ///< in blocks without heads of keys; the output norm's other name
+  /// Selective state spaces: Mamba-1, a state per channel; Mamba-2, one per head. In blocks without
+  /// heads of keys, unless kBesideAttention.
+  kMamba = 1ull << 32,
+  kMamba2 = 1ull << 33,
+  kNoAttention = 1ull << 34,      ///< no block has heads
+  kNoFeedForward = 1ull << 35,    ///< blocks are recurrences alone
+  kBesideAttention = 1ull << 36,  ///< every block has attention and a recurrence; they are added
+  kOneOfThree = 1ull << 37,       ///< a block is a recurrence, attention or a feed-forward
+  kRopeSwitch = 1ull << 38,       ///< rope.scaling.finetuned = false: nothing is rotated
 };
 
 struct Architecture {
@@ -77,7 +86,7 @@ struct Architecture {
   NormKind norm;
   FeedForward feed_forward;
   Activation activation;
-  uint32_t traits;  ///< Trait
+  uint64_t traits;  ///< Trait
   /// Of `period` blocks the last sees all positions, the others a window, unless the file says
   /// otherwise. 0: a window, if the file has one, holds for all.
   uint32_t window_period;

@@ -132,14 +132,14 @@ struct LlamaBatch::Impl {
     for (auto* list : {&cache.inputs, &cache.states}) list->resize(c.block_count);
     for (uint32_t i = 0; i < c.block_count; ++i) {
       const std::string& device = model->device(model->device_of(i));
-      cache.slots.push_back(c.blocks[i].is_recurrent
-                                ? KvRows()
-                                : KvRows(slots, vectors, width, o.cache_type, device));
+      cache.slots.push_back(c.blocks[i].has_attention
+                                ? KvRows(slots, vectors, width, o.cache_type, device)
+                                : KvRows());
       if (!c.blocks[i].is_recurrent) continue;
       // The last is nobody's: lanes without a sequence have it.
       const int64_t count = int64_t{o.sequences} + 1;
       cache.inputs[i] = zeros({count, r.channels, r.kernel - 1}, device);
-      if (r.heads > 0) cache.states[i] = zeros({count, r.heads, r.length, r.length}, device);
+      if (r.heads > 0) cache.states[i] = zeros({count, r.heads, r.length, r.keys}, device);
     }
     const uint32_t table = (model->context() + kPage - 1) / kPage;
     // Padded to whole pieces, so that every piece lies within bounds that are known now.
@@ -168,7 +168,8 @@ struct LlamaBatch::Impl {
           .mixed = {}};
       if (has_states()) {
         space.inputs = floats({capacity, int64_t{r.channels} + 2 * int64_t{r.heads}});
-        space.mixed = floats({capacity, r.heads > 0 ? int64_t{r.heads} * r.length : r.channels});
+        space.mixed =
+            floats({capacity, r.heads > 0 ? static_cast<int64_t>(r.inner()) : r.channels});
       }
       workspaces.push_back(std::move(space));
     }
@@ -309,11 +310,12 @@ struct LlamaBatch::Impl {
     const size_t lane = prepared / 2, count = size_t{1} << lane;
     if (prepared++ % 2 == 0) {
       if (!fixed_rows[lane]) try_rows(count);
-    } else if (!has_states()) {
+    } else if (model->takes_pieces()) {
       park_all(count);
       const int32_t token = 0;
       const uint32_t page = 0;
-      const size_t total = place_piece({{&token, 1}, 0, {&page, 1}, true}, count);
+      const size_t total =
+          place_piece({{&token, 1}, 0, {&page, 1}, true, options.sequences}, count);
       host_outputs[count] = static_cast<int32_t>(total - 1);
       execute(count, true, total, std::min<size_t>(count, options.sequences) + 1, 0);
     }
@@ -342,15 +344,15 @@ struct LlamaBatch::Impl {
 
   void embed(const BatchItem& item) {
     size_t total = 1;
-    if (has_states())
-      place_single(0, item);
-    else
+    if (model->takes_pieces())
       total = place_piece(item, 0);
+    else
+      place_single(0, item);
     rows.set(static_cast<int64_t>(total));
     write<int32_t>(tokens, std::span(host_tokens).first(total));
     write_positions(total);
-    const Tensor out =
-        has_states() ? step.capture(tokens, 1, 0, kHidden) : step.capture(tokens, 0, 1, kHidden);
+    const Tensor out = model->takes_pieces() ? step.capture(tokens, 0, 1, kHidden)
+                                             : step.capture(tokens, 1, 0, kHidden);
     hidden.resize(total * model->config().embedding_length);
     runtime::Buffer from = out.buffer();
     from.size = hidden.size() * sizeof(float);
@@ -413,6 +415,7 @@ uint64_t LlamaBatch::page_bytes() const {
   return bytes_of_page(*impl_->model, impl_->options.cache_type);
 }
 bool LlamaBatch::has_states() const { return impl_->has_states(); }
+bool LlamaBatch::takes_pieces() const { return impl_->model->takes_pieces(); }
 
 std::span<const float> LlamaBatch::logits(size_t item) const {
   const size_t vocabulary = impl_->model->config().vocab_size;
@@ -430,10 +433,11 @@ Status LlamaBatch::Impl::check(std::span<const BatchItem> items) const {
     const BatchItem& item = items[i];
     const size_t n = item.tokens.size();
     const bool starts_page = item.position % kPage == 0;
-    if (has_states() && (item.is_prompt || item.state >= options.sequences))
-      return fail(Code::kInvalidArgument,
-                  "tokens of a model with states come one at a time, with a place below {}",
+    if (has_states() && item.state >= options.sequences)
+      return fail(Code::kInvalidArgument, "items of a model with states have a place below {}",
                   options.sequences);
+    if (item.is_prompt && !model->takes_pieces())
+      return fail(Code::kInvalidArgument, "tokens of this model come one at a time");
     if (n == 0 || n > kPage || (i >= single && !starts_page) || (i < single && n != 1) ||
         item.position % kPage + n > kPage || item.position + n > model->context())
       return fail(Code::kInvalidArgument, "{} tokens at position {} do not fit into a step", n,
@@ -486,7 +490,7 @@ Status LlamaBatch::prepare() {
 }
 
 Status LlamaBatch::embed(const BatchItem& piece) {
-  if (!piece.is_prompt && !has_states())
+  if (!piece.is_prompt && takes_pieces())
     return fail(Code::kInvalidArgument, "only prompts are embedded");
   BM_TRY(impl_->check({&piece, 1}));
   return guarded("computing an embedding", [&] { impl_->embed(piece); });

@@ -45,9 +45,10 @@ class LlamaBatch {
   uint64_t page_bytes() const;  ///< of all blocks together
   /// The model has recurrent blocks: its states go from token to token, and never back.
   bool has_states() const;
+  /// Prompts come in pieces. Else they are items of one token, and no item has is_prompt.
+  bool takes_pieces() const;
   /// One step: items of one token, and perhaps a last one of a prompt, whose tokens begin a page
-  /// and lie in it. With states prompts are items of one token, and no item has is_prompt. The same
-  /// item gives the same bits in whatever company.
+  /// and lie in it. The same item gives the same bits in whatever company.
   ///
   /// Errors: kInvalidArgument; errors of the device, after which no page holds what it should.
   Status run(std::span<const BatchItem> items);
@@ -58,7 +59,7 @@ class LlamaBatch {
   bool is_prepared() const;
   /// Logits after the last token of an item of the last step.
   std::span<const float> logits(size_t item) const;
-  /// A step of a piece of a prompt alone, with states of one token, of which hidden() is asked
+  /// A step of a piece of a prompt alone (of one token, without pieces), of which hidden() is asked
   /// instead of logits.
   Status embed(const BatchItem& piece);
   /// Hidden states of the last embed(), as the logits' matrix would read them: [tokens of the

@@ -54,7 +54,16 @@ Tensor Llama::attend_latent_paged(size_t block, const Tensor& x, const BatchStep
 Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
                            PagedKvCache& cache) const {
   if (config_.latent.rank > 0) return attend_latent_paged(block, x, step, cache);
-  if (config_.blocks[block].is_recurrent) return attend_recurrent_paged(block, x, step, cache);
+  const BlockConfig& config = config_.blocks[block];
+  if (!config.is_recurrent) return attend_heads_paged(block, x, step, cache);
+  if (!config.has_attention) return attend_recurrent_paged(block, x, step, cache);
+  const Tensor in = x.contiguous();
+  return attend_heads_paged(block, in, step, cache) +
+         attend_recurrent_paged(block, in, step, cache);
+}
+
+Tensor Llama::attend_heads_paged(size_t block, const Tensor& x, const BatchStep& step,
+                                 PagedKvCache& cache) const {
   const int64_t kv_heads = config_.head_count_kv, width = config_.head_length,
                 heads = config_.head_count;
   const size_t at_device = device_of(block);

@@ -344,8 +344,13 @@ Status read_experts(const GgufFile& file, const std::string& p, LlamaConfig* c) 
   // Source: llama.cpp, src/models/bert.cpp.
   const bool is_sparse = has_key(*c->row, "moe_every_n_layers");
   const uint32_t every = is_sparse ? BM_TRY(need(file, p + "moe_every_n_layers", kMaxBlocks)) : 0;
-  for (uint32_t i = 0; i < c->block_count; ++i)
-    c->blocks[i].has_experts = is_sparse ? i % every == 1 : i >= leading && (i + 1) % step == 0;
+  for (uint32_t i = 0; i < c->block_count; ++i) {
+    bool has_experts = is_sparse ? i % every == 1 : i >= leading && (i + 1) % step == 0;
+    // Jamba's files do not say which; their tensors do.
+    if (c->row->has(kMamba))
+      has_experts = file.find_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i)) != nullptr;
+    c->blocks[i].has_experts = has_experts && c->blocks[i].has_feed_forward;
+  }
   return {};
 }
 
@@ -415,7 +420,7 @@ Status read_activation(const GgufFile& file, const std::string& p, LlamaConfig* 
 Status read_delta_net(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   RecurrentConfig& r = c->recurrent;
   r.kernel = BM_TRY(need(file, p + "ssm.conv_kernel", 1024));
-  r.length = BM_TRY(need(file, p + "ssm.state_size", kMaxWidth));
+  r.length = r.keys = BM_TRY(need(file, p + "ssm.state_size", kMaxWidth));
   r.heads = BM_TRY(need(file, p + "ssm.time_step_rank", kMaxWidth));
   r.groups = BM_TRY(need(file, p + "ssm.group_count", kMaxWidth));
   const uint32_t inner = BM_TRY(need(file, p + "ssm.inner_size", kMaxWidth));
@@ -431,33 +436,146 @@ Status read_delta_net(const GgufFile& file, const std::string& p, LlamaConfig* c
   if (const GgufValue* value = file.find(list); value && value->type == GgufType::kArray)
     chosen = BM_TRY(read_pattern(*value, list, all));
   const uint32_t period = BM_TRY(need_or(file, p + "full_attention_interval", 4, kMaxBlocks));
-  for (uint32_t i = 0; i < c->block_count; ++i)
+  for (uint32_t i = 0; i < c->block_count; ++i) {
     c->blocks[i].is_recurrent = chosen.empty() ? (i + 1) % period != 0 : chosen[i] != 0;
+    c->blocks[i].has_attention = !c->blocks[i].is_recurrent;
+  }
   return {};
 }
 
-/// Heads of keys, a number for all blocks or a list; blocks without have short convolutions.
-Status read_kv_heads(const GgufFile& file, const std::string& p, LlamaConfig* c) {
-  const std::string key = p + "attention.head_count_kv";
-  const GgufValue* value = file.find(key);
-  if (!c->row->has(kShortConvolution) || value == nullptr || value->type != GgufType::kArray) {
-    c->head_count_kv = BM_TRY(need_or(file, key, c->head_count, kMaxWidth));
+/// Source: llama.cpp, src/models/mamba.cpp, mamba2.cpp, load_arch_hparams().
+Status read_mamba(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  if (std::ranges::none_of(c->blocks, [](const BlockConfig& b) { return b.is_recurrent; }))
     return {};
+  RecurrentConfig& r = c->recurrent;
+  const bool is_first = c->row->has(kMamba);
+  const uint32_t inner = BM_TRY(need(file, p + "ssm.inner_size", kMaxWidth)),
+                 rank = BM_TRY(need(file, p + "ssm.time_step_rank", kMaxWidth));
+  r.kernel = BM_TRY(need(file, p + "ssm.conv_kernel", 1024));
+  r.keys = BM_TRY(need(file, p + "ssm.state_size", kMaxWidth));
+  r.groups = is_first ? 1 : BM_TRY(need(file, p + "ssm.group_count", kMaxWidth));
+  r.heads = is_first ? inner : rank;
+  r.length = inner / r.heads;
+  const uint64_t channels = is_first ? inner : inner + 2 * uint64_t{r.groups} * r.keys;
+  if (r.kernel < 2 || r.inner() != inner || r.heads % r.groups != 0 || channels > kMaxWidth)
+    return fail(Code::kCorrupt,
+                "metadata {0}ssm: inner_size {1}, state_size {2}, time_step_rank {3}, group_count "
+                "{4}, conv_kernel {5} make no state space",
+                p, inner, r.keys, rank, r.groups, r.kernel);
+  r.channels = static_cast<uint32_t>(channels);
+  if (is_first) r.step_rank = rank;
+  if (has_key(*c->row, "ssm.dt_b_c_rms"))
+    r.has_plain_norms = BM_TRY(file.get_bool(p + "ssm.dt_b_c_rms", false));
+  return {};
+}
+
+/// A number of each block, given once for all or as a list; 0 in blocks that lack what it counts.
+/// Where there is any it is the same.
+Result<std::vector<uint32_t>> read_counts(const GgufFile& file, const std::string& key,
+                                          uint32_t blocks, uint32_t* common) {
+  const GgufValue* value = file.find(key);
+  if (value == nullptr || value->type != GgufType::kArray) {
+    *common = BM_TRY(need(file, key, kMaxWidth));
+    return std::vector<uint32_t>(blocks, *common);
   }
   const std::vector<int32_t> list = BM_TRY(file.get_i32s(key));
-  if (list.size() != c->block_count)
-    return fail(Code::kCorrupt, "metadata {} is not a list of {} numbers", key, c->block_count);
-  for (size_t i = 0; i < list.size(); ++i) {
-    c->blocks[i].is_recurrent = list[i] == 0;
-    if (list[i] == 0) continue;
-    if (list[i] < 0 ||
-        (c->head_count_kv != 0 && static_cast<uint32_t>(list[i]) != c->head_count_kv))
-      return fail(Code::kUnsupported, "metadata {}: {} heads in one block, {} in another", key,
-                  list[i], c->head_count_kv);
-    c->head_count_kv = static_cast<uint32_t>(list[i]);
+  if (list.size() != blocks)
+    return fail(Code::kCorrupt, "metadata {} is not a list of {} numbers", key, blocks);
+  std::vector<uint32_t> out;
+  *common = 0;
+  for (const int32_t n : list) {
+    const auto count = static_cast<uint32_t>(n);
+    if (n < 0 || (count != 0 && *common != 0 && count != *common))
+      return fail(Code::kUnsupported, "metadata {}: {} in one block, {} in another", key, n,
+                  *common);
+    if (count > kMaxWidth) return fail(Code::kCorrupt, "metadata {}: {} is too large", key, n);
+    if (count != 0) *common = count;
+    out.push_back(count);
+  }
+  return out;
+}
+
+Status read_feed_forward_length(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  const std::string key = p + "feed_forward_length";
+  if (c->row->has(kNoFeedForward)) {
+    for (BlockConfig& b : c->blocks) b.has_feed_forward = false;
+    return {};
+  }
+  if (c->row->has(kOneOfThree)) {
+    const auto lengths = BM_TRY(read_counts(file, key, c->block_count, &c->feed_forward_length));
+    for (size_t i = 0; i < lengths.size(); ++i) c->blocks[i].has_feed_forward = lengths[i] != 0;
+    return {};
+  }
+  // Files whose blocks all have experts may lack it.
+  const uint32_t expert_length = BM_TRY(file.get_u32(p + "expert_feed_forward_length", 0));
+  c->feed_forward_length = expert_length == 0
+                               ? BM_TRY(need(file, key, kMaxWidth))
+                               : BM_TRY(need_or(file, key, expert_length, kMaxWidth));
+  // The first Qwen counts the rows of gate and up together.
+  if (c->architecture == "qwen") c->feed_forward_length /= 2;
+  return {};
+}
+
+/// Heads of keys, a number for all blocks or a list; blocks without are recurrent. After
+/// read_feed_forward_length().
+Status read_heads(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  const Architecture& row = *c->row;
+  if (row.has(kNoAttention)) {
+    for (BlockConfig& b : c->blocks) b.is_recurrent = true, b.has_attention = false;
+    // Nothing is made of them: the least that fits.
+    c->head_count = c->head_count_kv = 1;
+    c->head_length = c->rope_length = 2;
+    return {};
+  }
+  const std::string key = p + "attention.head_count_kv";
+  c->head_count = BM_TRY(need(file, p + "attention.head_count", kMaxWidth));
+  const GgufValue* value = file.find(key);
+  if (value == nullptr || value->type != GgufType::kArray) {
+    c->head_count_kv = BM_TRY(need_or(file, key, c->head_count, kMaxWidth));
+    if (row.has(kBesideAttention))
+      for (BlockConfig& b : c->blocks) b.is_recurrent = true;
+    return {};
+  }
+  const auto counts = BM_TRY(read_counts(file, key, c->block_count, &c->head_count_kv));
+  const bool is_one = row.has(kOneOfThree),
+             may_lack = row.has(kShortConvolution) || row.has(kMamba) ||
+                        (row.has(kMamba2) && !row.has(kBesideAttention));
+  for (size_t i = 0; i < counts.size(); ++i) {
+    BlockConfig& b = c->blocks[i];
+    if (counts[i] == 0 && !may_lack)
+      return fail(Code::kUnsupported, "metadata {}: block {} has no heads", key, i);
+    b.has_attention = counts[i] != 0;
+    b.is_recurrent =
+        row.has(kBesideAttention) || (!b.has_attention && !(is_one && b.has_feed_forward));
+    if (is_one && b.has_attention && b.has_feed_forward)
+      return fail(Code::kUnsupported, "metadata {}: block {} has heads and a feed-forward", key, i);
   }
   if (c->head_count_kv == 0)
     return fail(Code::kUnsupported, "metadata {}: no block has attention", key);
+  return {};
+}
+
+Status read_head_lengths(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  if (!file.find(p + "attention.key_length") && c->embedding_length % c->head_count != 0)
+    return fail(Code::kCorrupt,
+                "metadata {0}embedding_length {1} is not a multiple of {0}attention.head_count {2}",
+                p, c->embedding_length, c->head_count);
+  c->head_length = BM_TRY(
+      need_or(file, p + "attention.key_length", c->embedding_length / c->head_count, kMaxWidth));
+  const uint32_t value_length = BM_TRY(file.get_u32(p + "attention.value_length", c->head_length));
+  if (value_length != c->head_length && !c->row->has(kLatent))
+    return fail(Code::kUnsupported,
+                "metadata {}attention.value_length {} differs from the key length {}", p,
+                value_length, c->head_length);
+  c->rope_length = BM_TRY(need_or(file, p + "rope.dimension_count", c->head_length, kMaxWidth));
+  return {};
+}
+
+Status read_recurrences(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  if (c->row->has(kDeltaNet)) return read_delta_net(file, p, c);
+  if (c->row->has(kMamba) || c->row->has(kMamba2)) return read_mamba(file, p, c);
+  if (std::ranges::none_of(c->blocks, [](const BlockConfig& b) { return b.is_recurrent; }))
+    return {};
   c->recurrent.kernel = BM_TRY(need(file, p + "shortconv.l_cache", 1024));
   if (c->recurrent.kernel < 2) return fail(Code::kCorrupt, "metadata {}shortconv.l_cache is 1", p);
   c->recurrent.channels = c->embedding_length;
@@ -513,34 +631,17 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
                 c.draft_block_count, c.block_count);
   c.block_count -= c.draft_block_count;
   c.blocks.resize(c.block_count);
-  // Files whose blocks all have experts may lack it.
-  const uint32_t expert_length = BM_TRY(file.get_u32(p + "expert_feed_forward_length", 0));
-  c.feed_forward_length =
-      expert_length == 0
-          ? BM_TRY(need(file, p + "feed_forward_length", kMaxWidth))
-          : BM_TRY(need_or(file, p + "feed_forward_length", expert_length, kMaxWidth));
-  // The first Qwen counts the rows of gate and up together.
-  if (c.architecture == "qwen") c.feed_forward_length /= 2;
-  c.head_count = BM_TRY(need(file, p + "attention.head_count", kMaxWidth));
-  BM_TRY(read_kv_heads(file, p, &c));
-  if (!file.find(p + "attention.key_length") && c.embedding_length % c.head_count != 0)
-    return fail(Code::kCorrupt,
-                "metadata {0}embedding_length {1} is not a multiple of {0}attention.head_count {2}",
-                p, c.embedding_length, c.head_count);
-  c.head_length = BM_TRY(
-      need_or(file, p + "attention.key_length", c.embedding_length / c.head_count, kMaxWidth));
-  const uint32_t value_length = BM_TRY(file.get_u32(p + "attention.value_length", c.head_length));
-  if (value_length != c.head_length && !c.row->has(kLatent))
-    return fail(Code::kUnsupported,
-                "metadata {}attention.value_length {} differs from the key length {}", p,
-                value_length, c.head_length);
-  c.rope_length = BM_TRY(need_or(file, p + "rope.dimension_count", c.head_length, kMaxWidth));
+  BM_TRY(read_feed_forward_length(file, p, &c));
+  BM_TRY(read_heads(file, p, &c));
+  if (!c.row->has(kNoAttention)) BM_TRY(read_head_lengths(file, p, &c));
   BM_TRY(read_latent(file, p, &c));
-  if (c.row->has(kDeltaNet)) BM_TRY(read_delta_net(file, p, &c));
+  BM_TRY(read_recurrences(file, p, &c));
   c.norm_epsilon = BM_TRY(file.get_f32(epsilon_key(c), 1e-5F));
   c.rope.base = BM_TRY(file.get_f32(p + "rope.freq_base", 10000.0F));
   BM_TRY(read_rope_scaling(file, p, &c));
   BM_TRY(read_blocks(file, p, &c));
+  if (c.row->has(kRopeSwitch) && !BM_TRY(file.get_bool(p + "rope.scaling.finetuned", true)))
+    for (BlockConfig& b : c.blocks) b.is_rotated = false;
   BM_TRY(read_activation(file, p, &c));
   BM_TRY(read_experts(file, p, &c));
   // Llama 4 Scout; Maverick is the one with 128 experts. Source: llama.cpp, src/models/llama4.cpp.

@@ -32,8 +32,10 @@ struct BlockConfig {
   uint32_t window = 0;  ///< positions that a token sees, itself among them; 0: all
   uint32_t chunk = 0;   ///< a token sees its own run of this many positions; 0: all
   bool is_rotated = true;
-  bool is_local = false;      ///< rotates by `local_rope`
-  bool is_recurrent = false;  ///< has a state instead of keys and values
+  bool is_local = false;         ///< rotates by `local_rope`
+  bool is_recurrent = false;     ///< has a state of fixed size
+  bool has_attention = true;     ///< has keys and values; a recurrent block may have both
+  bool has_feed_forward = true;  ///< false: x + attention(norm(x)) is all
   /// Activation::kXielu: of positive values, of negative ones, of both, and the least of them.
   struct Xielu {
     float alpha_p = 0, alpha_n = 0, beta = 0, eps = 0;
@@ -61,11 +63,15 @@ struct LatentConfig {
   uint32_t value_length = 0;  ///< of a head
 };
 
-/// Blocks with a state instead of keys and values.
+/// Blocks with a state: of a head [length of values, length of keys]. Heads share keys by groups.
+/// Those of Mamba-1 are channels: heads of one value.
 struct RecurrentConfig {
   uint32_t kernel = 0;  ///< tokens that a convolution sees; 0: no such blocks
-  uint32_t length = 0, heads = 0, groups = 0;  ///< delta networks: heads share keys by groups
-  uint32_t channels = 0;                       ///< of the convolution
+  uint32_t length = 0, keys = 0, heads = 0, groups = 0;  ///< no heads: a convolution alone
+  uint32_t channels = 0;                                 ///< of the convolution
+  uint32_t step_rank = 0;        ///< Mamba-1: components that steps are made of
+  bool has_plain_norms = false;  ///< Mamba-1: what x gives is normalised, without gains
+  uint64_t inner() const { return uint64_t{heads} * length; }
 };
 
 struct LlamaConfig {

@@ -91,7 +91,11 @@ Tensor Llama::mix_experts(size_t block, const Tensor& x) const {
   if (!weighs_inputs) out = out.contiguous() * weights.unsqueeze(2);
   out = out.sum({1});
   if (!w.shared_up.matrix.is_valid()) return out;
-  Tensor shared = gated(block, in, w.shared_gate, w.shared_up, w.shared_down);
+  Tensor shared =
+      w.shared_gate.matrix.is_valid()
+          ? gated(block, in, w.shared_gate, w.shared_up, w.shared_down)
+          : project(QuantisedActivations(activate(block, project(in, w.shared_up)).contiguous()),
+                    w.shared_down);
   if (w.shared_router.is_valid()) shared = shared * w.shared_router.linear(in).sigmoid();
   return out + shared;
 }

@@ -417,7 +417,7 @@ class LlamaLoader {
 
   enum class Need : uint8_t { kYes, kIfThere };
 
-  /// `name` without ".weight" and ".bias".
+  /// `name` without ".weight" and ".bias". Of several axes: a gain for every element.
   Result<Llama::Norm> load_norm(const std::string& name, std::initializer_list<uint64_t> dims,
                                 Need need) {
     const LlamaConfig& c = model_->config_;
@@ -426,9 +426,13 @@ class LlamaLoader {
       norm.is_used = need == Need::kYes;
       return norm;
     }
-    if (need == Need::kIfThere && !file_->find_tensor(name + ".weight")) return norm;
+    // The converter of Falcon-H1 leaves the suffix out. Source: llama.cpp,
+    // src/models/falcon-h1.cpp.
+    const bool has_suffix = file_->find_tensor(name + ".weight") || !file_->find_tensor(name);
+    const std::string weight = has_suffix ? name + ".weight" : name;
+    if (need == Need::kIfThere && !file_->find_tensor(weight)) return norm;
     norm.is_used = true;
-    norm.weight = BM_TRY(load(name + ".weight", dims));
+    norm.weight = BM_TRY(load(weight, dims));
     // PhiMoE was trained with means taken off; its files are run without. Source: llama.cpp,
     // phi3.cpp.
     if (c.row->norm == NormKind::kLayer || c.architecture == "phimoe")
@@ -559,7 +563,8 @@ class LlamaLoader {
   Status load_recurrent(const std::string& p, Llama::Recurrent* r) {
     const LlamaConfig& c = model_->config_;
     const RecurrentConfig& rc = c.recurrent;
-    const uint64_t width = c.embedding_length, inner = uint64_t{rc.heads} * rc.length;
+    const uint64_t width = c.embedding_length, inner = rc.inner();
+    if (c.row->has(kMamba) || c.row->has(kMamba2)) return load_mamba(p, r);
     if (c.row->has(kShortConvolution)) {
       r->in = BM_TRY(load_projection(p + "shortconv.in_proj", width, 3 * width));
       r->convolution = BM_TRY(load(p + "shortconv.conv.weight", {rc.kernel, width}));
@@ -587,7 +592,37 @@ class LlamaLoader {
     return {};
   }
 
-  Status load_norms(const std::string& p, Llama::Block* b) {
+  Status load_mamba(const std::string& p, Llama::Recurrent* r) {
+    const LlamaConfig& c = model_->config_;
+    const RecurrentConfig& rc = c.recurrent;
+    const uint64_t width = c.embedding_length, inner = rc.inner(), keys = rc.keys, heads = rc.heads,
+                   rank = rc.step_rank;
+    const bool is_first = c.row->has(kMamba);
+    r->in =
+        BM_TRY(load_projection(p + "ssm_in", width, inner + rc.channels + (is_first ? 0 : heads)));
+    r->convolution = BM_TRY(load(p + "ssm_conv1d.weight", {rc.kernel, rc.channels}));
+    BM_TRY(load_optional(r->convolution_bias, p + "ssm_conv1d.bias", {rc.channels}));
+    r->out = BM_TRY(load_projection(p + "ssm_out", inner, width));
+    if (is_first) {
+      r->parameters = BM_TRY(load_projection(p + "ssm_x", inner, rank + 2 * keys));
+      r->steps = BM_TRY(load_projection(p + "ssm_dt", rank, inner));
+      r->steps_norm = BM_TRY(load_norm(p + "ssm_dt_norm", {rank}, Need::kIfThere));
+      r->keys_norm = BM_TRY(load_norm(p + "ssm_b_norm", {keys}, Need::kIfThere));
+      r->queries_norm = BM_TRY(load_norm(p + "ssm_c_norm", {keys}, Need::kIfThere));
+      r->rate = BM_TRY(load(p + "ssm_a", {keys, inner}));
+      r->skip = BM_TRY(load(p + "ssm_d", {inner}));
+      return {};
+    }
+    r->step = BM_TRY(load(p + "ssm_dt.bias", {heads}));
+    r->rate = BM_TRY(load(p + "ssm_a", {1, heads}));
+    r->skip = BM_TRY(load(p + "ssm_d", {1, heads}));
+    const bool may_lack = c.row->has(kBesideAttention);
+    r->norm = BM_TRY(load_norm(p + "ssm_norm", {inner / rc.groups, rc.groups},
+                               may_lack ? Need::kIfThere : Need::kYes));
+    return {};
+  }
+
+  Status load_norms(uint32_t block, const std::string& p, Llama::Block* b) {
     LlamaConfig& c = model_->config_;
     const uint64_t width = c.embedding_length;
     const char* const after_attention = "post_attention_norm";
@@ -609,6 +644,7 @@ class LlamaLoader {
       b->feed_forward_post_norm = BM_TRY(load_norm(p + "post_ffw_norm", {width}, Need::kYes));
     }
     if (c.row->has(kNoPreNorms) || c.row->has(kParallelBlock)) return {};
+    if (!c.blocks[block].has_feed_forward || !model_->has_mixer(block)) return {};
     const std::string name = p + (c.row->has(kLateFeedForwardNorm)   ? after_attention
                                   : c.row->has(kAttentionOutputNorm) ? "attn_output_norm"
                                                                      : "ffn_norm");
@@ -642,7 +678,8 @@ class LlamaLoader {
     BM_TRY(load_optional(x.up_bias, p + "ffn_up_exps.bias", {e.length, e.count}));
     BM_TRY(load_optional(x.down_bias, p + "ffn_down_exps.bias", {width, e.count}));
     if (e.shared_length == 0) return {};
-    x.shared_gate = BM_TRY(load_projection(p + "ffn_gate_shexp", width, e.shared_length));
+    if (c.row->feed_forward == FeedForward::kGated)
+      x.shared_gate = BM_TRY(load_projection(p + "ffn_gate_shexp", width, e.shared_length));
     x.shared_up = BM_TRY(load_projection(p + "ffn_up_shexp", width, e.shared_length));
     x.shared_down = BM_TRY(load_projection(p + "ffn_down_shexp", e.shared_length, width));
     if (!c.row->has(kGatedSharedExpert)) return {};
@@ -653,6 +690,7 @@ class LlamaLoader {
 
   Status load_feed_forward(uint32_t block, const std::string& p, Llama::Block* b) {
     const LlamaConfig& c = model_->config_;
+    if (!c.blocks[block].has_feed_forward) return {};
     if (c.blocks[block].has_experts) return load_experts(p, b);
     const uint64_t width = c.embedding_length, hidden = c.feed_forward_length;
     b->feed_forward = c.row->feed_forward;
@@ -695,8 +733,9 @@ class LlamaLoader {
       if (!at(model_->place_of_block_[i], is_mine)) continue;
       const std::string p = fmt::format("blk.{}.", i);
       Llama::Block b;
-      BM_TRY(load_norms(p, &b));
-      BM_TRY(c.blocks[i].is_recurrent ? load_recurrent(p, &b.recurrent) : load_attention(p, &b));
+      BM_TRY(load_norms(i, p, &b));
+      if (c.blocks[i].is_recurrent) BM_TRY(load_recurrent(p, &b.recurrent));
+      if (c.blocks[i].has_attention) BM_TRY(load_attention(p, &b));
       BM_TRY(load_feed_forward(i, p, &b));
       model_->blocks_[i] = std::move(b);
     }

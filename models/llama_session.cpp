@@ -52,8 +52,7 @@ struct LlamaSession::Impl {
   Impl(std::shared_ptr<const Llama> m, Options o)
       : model(std::move(m)),
         next(std::move(o.next)),
-        // States go from token to token.
-        chunk(model->config().recurrent.kernel > 0 ? 1 : kChunk),
+        chunk(model->most_piece()),
         cache(model->make_cache(std::min(largest(), KvCache::kFirstCapacity), o.cache_type)),
         logits(model->config().vocab_size),
         chunk_in(make_input(chunk)),

@@ -24,10 +24,12 @@ class Engine {
   virtual Status run(std::span<const BatchItem> items) = 0;
   /// Logits after the last token of an item of the last step, of tokens that may be chosen.
   virtual std::span<const float> logits(size_t item) const = 0;
-  /// Recurrent: prompts are items of one token, from the beginning, and items have places below
-  /// most_sequences() for what goes from token to token. Several of one sequence may be in a step,
-  /// in their order. See models::LlamaBatch.
+  /// Recurrent: prompts are computed from the beginning, and items have places below
+  /// most_sequences() for what goes from token to token. See models::LlamaBatch.
   virtual bool has_states() const { return false; }
+  /// false: prompts are items of one token; several of one sequence may be in a step, in their
+  /// order.
+  virtual bool takes_pieces() const { return !has_states(); }
   /// false: embeddings are all that the model makes, and run() is not called.
   virtual bool writes_text() const { return true; }
   /// A piece of a prompt alone, and then its hidden states: [tokens, any length]; see

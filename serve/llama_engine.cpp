@@ -48,6 +48,7 @@ class LlamaEngine final : public Engine {
     page_count_ = batch_->page_count();
     context_ = batch_->model().context();
     has_states_ = batch_->has_states();
+    takes_pieces_ = batch_->takes_pieces();
     if (Status done = warm_up(); !done) {
       unload();
       return done;
@@ -62,6 +63,7 @@ class LlamaEngine final : public Engine {
   uint32_t page_count() const override { return writes_text_ ? page_count_ : most_sequences(); }
   bool writes_text() const override { return writes_text_; }
   bool has_states() const override { return has_states_; }
+  bool takes_pieces() const override { return takes_pieces_; }
   uint32_t most_sequences() const override { return options_.batch.sequences; }
   uint32_t context() const override { return context_; }
 
@@ -105,7 +107,7 @@ class LlamaEngine final : public Engine {
     const uint32_t page = 1;
     const BatchItem prompt{{&token, 1}, 0, {&page, 1}, true};
     const BatchItem single{{&token, 1}, 0, {&page, 1}, false};
-    if (!has_states_) BM_TRY(batch_->run({&prompt, 1}));
+    if (takes_pieces_) BM_TRY(batch_->run({&prompt, 1}));
     return batch_->run({&single, 1});
   }
 
@@ -114,7 +116,7 @@ class LlamaEngine final : public Engine {
   std::optional<FileMark> mark_;
   size_t vocabulary_;
   uint32_t page_count_ = 0, context_ = 0;
-  bool writes_text_ = true, has_states_ = false;
+  bool writes_text_ = true, has_states_ = false, takes_pieces_ = true;
   std::unique_ptr<LlamaBatch> batch_;
   std::unique_ptr<LlamaEncoder> encoder_;  ///< instead, for models that make embeddings alone
 };

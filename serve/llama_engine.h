@@ -10,8 +10,8 @@
 namespace bm::serve {
 
 struct LlamaEngineOptions {
-  /// Of the file, to be looked at before it is read another time: kCorrupt where it was written over
-  /// in place, as what is mapped is no one model then. Empty: not looked at.
+  /// Of the file, to be looked at before it is read another time: kCorrupt where it was written
+  /// over in place, as what is mapped is no one model then. Empty: not looked at.
   std::string path = {};
   std::string device;    ///< as in Llama::LoadOptions
   uint32_t context = 0;  ///< positions of a sequence; 0: min(model's, 4096)

@@ -313,7 +313,7 @@ struct Scheduler::Impl {
     Sequence* prompt = nullptr;
     std::vector<Sequence*> decoding;
     for (const SequencePtr& s : running) {
-      if (s->is_prompt() && (s->job.pooling || !engine->has_states())) {
+      if (s->is_prompt() && (s->job.pooling || engine->takes_pieces())) {
         if (!prompt || s->job.priority < prompt->job.priority) prompt = s.get();
         continue;
       }
@@ -327,8 +327,7 @@ struct Scheduler::Impl {
         free -= more;
         make_room(*s, s->position + static_cast<uint32_t>(1 + more));
         for (uint32_t at = s->position; at <= s->position + more; ++at) {
-          items.push_back(
-              {std::span(s->job.prompt).subspan(at, 1), at, s->pages, false, s->state});
+          items.push_back({std::span(s->job.prompt).subspan(at, 1), at, s->pages, false, s->state});
           owners.push_back(s);
         }
         continue;
@@ -379,10 +378,10 @@ struct Scheduler::Impl {
   }
 
   /// The next piece of a prompt, always to the end of the page: pieces depend on the prompt alone.
-  /// With states a token.
+  /// Without pieces a token.
   BatchItem piece_of(Sequence& s) {
     const uint32_t page = engine->page_length(), at = s.position;
-    const bool is_token = engine->has_states();
+    const bool is_token = !engine->takes_pieces();
     const size_t count =
         is_token ? 1 : std::min<size_t>(s.job.prompt.size() - at, page - at % page);
     make_room(s, at + static_cast<uint32_t>(count));

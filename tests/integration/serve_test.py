@@ -481,7 +481,7 @@ class ServeSlow(unittest.TestCase):
         except ImportError:
             self.skipTest("no NumPy")
         with tempfile.TemporaryDirectory() as folder:
-            for name in ("lfm2", "qwen35"):
+            for name in ("lfm2", "qwen35", "mamba", "falcon-h1"):
                 path = os.path.join(folder, name + ".gguf")
                 subprocess.run([sys.executable, "tests/oracle/random_transformer.py", path, "--arch", name, "--vocab", "320",
                                 "--context", "256", "--texts"], check=True)

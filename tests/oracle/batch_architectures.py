@@ -11,7 +11,8 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ARCHITECTURES = ["qwen3moe", "gpt-oss", "llama4", "gemma3", "deepseek2", "minicpm3", "qwen3next", "qwen35", "lfm2"]
+ARCHITECTURES = ["qwen3moe", "gpt-oss", "llama4", "gemma3", "deepseek2", "minicpm3", "qwen3next", "qwen35", "lfm2",
+                 "mamba", "falcon-h1", "granitehybrid", "jamba", "nemotron_h"]
 
 try:
     import numpy  # noqa: F401

@@ -30,13 +30,14 @@ LAYER_NORM = {"bloom", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneo
               "nomic-bert-moe", "modern-bert"}
 INTERLEAVED = {"llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
                "smollm3", "xverse", "baichuan", "bailingmoe", "deepseek", "deepseek2", "ernie4_5", "ernie4_5-moe", "granitemoe",
-               "llama4", "mistral3", "neo-bert", "llama-embed"}
+               "llama4", "mistral3", "neo-bert", "llama-embed", "granitehybrid"}
 HALVES = {"exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
           "qwen3", "seed_oss", "stablelm", "starcoder2", "dbrx", "dots1", "glm4moe", "gpt-oss", "hunyuan-moe", "minicpm3", "olmoe",
           "qwen2moe", "qwen3moe", "apertus", "bailingmoe2", "codeshell", "exaone4", "hunyuan-dense", "minimax-m2", "pangu-embedded",
           "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
-          "gemma-embedding"}
-UNROTATED = {"bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2"}
+          "gemma-embedding", "falcon-h1"}
+UNROTATED = {"bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2", "mamba", "mamba2", "jamba", "nemotron_h",
+             "nemotron_h_moe"}
 # x = norm(x + f(x)), and no logits.
 ENCODERS = {"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"}
 GELU = ENCODERS - {"nomic-bert"} | {"codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
@@ -44,8 +45,8 @@ PARALLEL = {"cohere2", "command-r", "falcon", "phi2"}
 WINDOW_PERIOD = {"exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
 # Weights of a token's experts sum to 1, where the file does not say.
 NORMALISED = {"llama", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
-              "lfm2moe"}
-SIGMOID = {"lfm2moe", "glm4moe", "llama4"}
+              "lfm2moe", "granitehybrid"}
+SIGMOID = {"lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
 
 
 class Llama:
@@ -58,7 +59,7 @@ class Llama:
         self.all = m
         self.meta = lambda key, default=None: m.get(f"{a}.{key}", default)
         self.layers = self.meta("block_count") - self.meta("nextn_predict_layers", 0)
-        self.heads = self.meta("attention.head_count")
+        self.heads = self.meta("attention.head_count") or 1
         self.kv_heads = self.meta("attention.head_count_kv", self.heads)
         if isinstance(self.kv_heads, list):  # 0: no attention in that block
             self.kv_heads = max(self.kv_heads)
@@ -123,7 +124,7 @@ class Llama:
     def norm(self, x, name):
         if self.arch == "olmo":
             return torch.nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps)
-        gain = self.w[name + ".weight"]
+        gain = self.w[name + ".weight" if name + ".weight" in self.w else name]
         if self.arch in LAYER_NORM:
             x = (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, unbiased=False, keepdim=True) + self.eps) * gain
             return x + self.w[name + ".bias"] if name + ".bias" in self.w else x
@@ -133,7 +134,7 @@ class Llama:
     def rotate(self, x, layer):
         # x: [time, heads, head_dim].  Pair i is (x[2i], x[2i + 1]), or (x[i], x[i + half]).
         is_local = self.is_local(layer)
-        if self.arch in UNROTATED or self.has_alibi() or (self.arch == "llama4" and not is_local and self.window) or (self.arch == "cohere2" and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
+        if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or (self.arch == "cohere2" and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
             return x
         frequency = self.local_frequency if is_local else self.frequency
         magnitude = 1.0 if is_local and self.arch in ("gemma3", "olmo2") else self.magnitude
@@ -174,7 +175,7 @@ class Llama:
         t, p = h.shape[0], f"blk.{layer}."
         if self.rank:
             return self.latent_attention(h, layer)
-        if p + "ssm_conv1d.weight" in self.w:
+        if p + "ssm_beta.weight" in self.w or p + "ssm_ba.weight" in self.w:
             return self.delta_net(h, p)
         if p + "shortconv.conv.weight" in self.w:
             b, c, x = self.linear(h, p + "shortconv.in_proj").chunk(3, -1)
@@ -263,6 +264,41 @@ class Llama:
         out = self.norm(torch.stack(out), p + "ssm_norm") * gate * torch.sigmoid(gate)
         return self.linear(out.reshape(len(h), -1), p + "ssm_out")
 
+    def mamba(self, h, p):
+        """Selective state spaces, token by token: h = exp(dt A) h + dt x B, y = h C + D x."""
+        inner, n, rank, groups = (self.meta("ssm." + key) for key in ("inner_size", "state_size", "time_step_rank", "group_count"))
+        is_first, t = p + "ssm_x.weight" in self.w, len(h)
+        silu, softplus = torch.nn.functional.silu, torch.nn.functional.softplus
+        both = self.linear(h, p + "ssm_in")
+        if is_first:
+            x, z = both.split([inner, inner], -1)
+        else:
+            z, x, dt = both.split([inner, inner + 2 * groups * n, rank], -1)
+        x = silu(self.convolve(x, p + "ssm_conv1d") + self.w[p + "ssm_conv1d.bias"])
+        if is_first:
+            dt, b, c = self.linear(x, p + "ssm_x").split([rank, n, n], -1)
+            if p + "ssm_b_norm.weight" in self.w:
+                dt, b, c = (self.norm(value, p + f"ssm_{name}_norm") for value, name in ((dt, "dt"), (b, "b"), (c, "c")))
+            elif self.meta("ssm.dt_b_c_rms"):
+                dt, b, c = (value * torch.rsqrt((value * value).mean(-1, keepdim=True) + self.eps) for value in (dt, b, c))
+            heads, dt = inner, self.linear(dt, p + "ssm_dt")
+            b, c = (value.view(t, 1, n).expand(t, heads, n) for value in (b, c))
+        else:
+            heads, dt = rank, dt + self.w[p + "ssm_dt.bias"]
+            x, b, c = x.split([inner, groups * n, groups * n], -1)
+            b, c = (value.view(t, groups, n).repeat_interleave(heads // groups, 1) for value in (b, c))
+        dt, x = softplus(dt), x.reshape(t, heads, -1)
+        a, d = self.w[p + "ssm_a"].view(heads, -1), self.w[p + "ssm_d"].view(heads, 1)
+        state, out = h.new_zeros(heads, x.shape[-1], n), []
+        for i in range(t):
+            state = state * torch.exp(dt[i][:, None] * a)[:, None, :] + (dt[i][:, None] * x[i])[:, :, None] * b[i][:, None, :]
+            out.append((state * c[i][:, None, :]).sum(-1) + d * x[i])
+        y = torch.stack(out).reshape(t, inner) * silu(z)
+        if p + "ssm_norm.weight" in self.w:
+            y = y.view(t, groups, -1)
+            y = (y * torch.rsqrt((y * y).mean(-1, keepdim=True) + self.eps) * self.w[p + "ssm_norm.weight"]).reshape(t, inner)
+        return self.linear(y, p + "ssm_out")
+
     def latent_attention(self, h, layer):
         """As in the paper, keys and values of every head written out: nothing is absorbed."""
         t, p = h.shape[0], f"blk.{layer}."
@@ -342,10 +378,11 @@ class Llama:
                 elif p + "ffn_gate_exps.weight" in self.w:
                     y = product(self.swiglu(product(y, "gate"), product(y, "up")), "down")
                 else:
-                    y = product(self.gelu(product(y, "up")), "down")
+                    y = product(torch.relu(product(y, "up")) ** 2 if self.arch == "nemotron_h_moe" else self.gelu(product(y, "up")), "down")
                 total = total + (y if self.arch == "llama4" else y * weight)
             if p + "ffn_up_shexp.weight" in self.w:
-                shared = self.linear(self.swiglu(self.linear(x, p + "ffn_gate_shexp"), self.linear(x, p + "ffn_up_shexp")),
+                shared = self.linear(torch.relu(self.linear(x, p + "ffn_up_shexp")) ** 2, p + "ffn_down_shexp") if (
+                    p + "ffn_gate_shexp.weight" not in self.w) else self.linear(self.swiglu(self.linear(x, p + "ffn_gate_shexp"), self.linear(x, p + "ffn_up_shexp")),
                                      p + "ffn_down_shexp")
                 gate = self.w.get(p + "ffn_gate_inp_shexp.weight")
                 total = total + (shared if gate is None else shared * torch.sigmoid(gate @ x))
@@ -365,7 +402,7 @@ class Llama:
                 return self.xielu(x, int(p.split(".")[1]))
             if self.arch in GELU and self.meta("hidden_activation") != "silu":
                 return self.gelu(x)
-            return torch.relu(x) ** 2 if self.arch in ("arcee", "nemotron") else x * torch.sigmoid(x)
+            return torch.relu(x) ** 2 if self.arch in ("arcee", "nemotron", "nemotron_h") else x * torch.sigmoid(x)
         up = self.linear(h, p + "ffn_up")
         if p + "ffn_gate.weight" in self.w:
             inner = active(self.linear(h, p + "ffn_gate")) * up
@@ -387,7 +424,14 @@ class Llama:
         lacks_norms = self.arch in ("olmo2", "exaone4")
         h = x if lacks_norms or (self.arch == "modern-bert" and layer == 0) else self.norm(x, p + "attn_norm")
         read = self.norm(x, p + "attn_norm_2") if p + "attn_norm_2.weight" in self.w else h
-        y = self.attention(read, layer)
+        if self.arch.startswith(("mamba", "nemotron_h")):
+            has_state, has_heads = p + "ssm_in.weight" in self.w, p + "attn_q.weight" in self.w
+            return x + (self.mamba(h, p) if has_state else self.attention(h, layer) if has_heads else self.feed_forward(h, p))
+        y = 0
+        if p + "ssm_in.weight" in self.w:
+            y = self.mamba(h, p)
+        if p + "ssm_in.weight" not in self.w or p + "attn_q.weight" in self.w:
+            y = y + self.attention(read, layer)
         after = p + "post_attention_norm"
         late = self.arch in ("seed_oss", "glm4moe", "gpt-oss", "qwen35", "qwen35moe", "qwen3next")
         before = after if late else p + "attn_output_norm" if self.arch == "dbrx" else p + "ffn_norm"
@@ -424,7 +468,7 @@ class Llama:
             return x
         out = self.linear(x, "output") if "output.weight" in self.w else x @ self.w["token_embd.weight"].T
         scale = self.meta("logit_scale", 256.0 / self.dim if "minicpm" in self.arch else 1.0)
-        out = out / scale if self.arch in ("granite", "granitemoe", "minicpm") else out * scale
+        out = out / scale if self.arch in ("granite", "granitemoe", "granitehybrid", "minicpm") else out * scale
         cap = self.meta("final_logit_softcapping", 0)
         return cap * torch.tanh(out / cap) if cap else out
 

@@ -43,6 +43,10 @@ ARCHITECTURES = {
     "qwen35": "rms gated delta qknorm latenorm half", "qwen35moe": "rms gated moe delta qknorm latenorm half sharedgate",
     "qwen3next": "rms gated moe delta qknorm latenorm half sharedgate ba",
     "lfm2": "rms gated shortconv qknorm", "lfm2moe": "rms gated moe shortconv qknorm probsbias",
+    # State spaces: alone, beside attention in every block, or in blocks without heads.
+    "mamba": "rms gated norope mamba alone", "mamba2": "rms gated norope mamba2 alone", "falcon-h1": "rms gated mamba2 beside",
+    "granitehybrid": "rms gated moe mamba2", "jamba": "rms gated norope moe mamba ssmnorms", "nemotron_h": "rms plain norope mamba2 one",
+    "nemotron_h_moe": "rms plain norope moe mamba2 one probsbias",
     # Encoders: no logits.
     "bert": "layerb plain bias positions norope encoder types embdnorm", "jina-bert-v2": "layerb gated downbias qkvbias norope encoder types embdnorm",
     "jina-bert-v3": "layerb plain qkv bias encoder types embdnorm", "nomic-bert": "layerb gated qkv encoder types embdnorm",
@@ -52,7 +56,7 @@ ARCHITECTURES = {
 # Of mixtures of experts: how many, how many are used, their length, that of the shared expert. llama.cpp demands keys.
 EXPERTS, USED, LENGTH = 6, 2, 64
 SHARED = {"bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
-          "llama4": 64, "qwen2moe": 96, "bailingmoe2": 128, "qwen35moe": 96, "qwen3next": 96}
+          "llama4": 64, "qwen2moe": 96, "bailingmoe2": 128, "granitehybrid": 96, "nemotron_h_moe": 96, "qwen35moe": 96, "qwen3next": 96}
 # Metadata that llama.cpp demands, or that makes a difference in so small a model; with a slash: without the prefix.
 KEYS = {
     "cohere2": {"attention.sliding_window": 5, "logit_scale": 0.25}, "command-r": {"logit_scale": 0.0625},
@@ -82,6 +86,17 @@ KEYS = {
               "rope.dimension_sections": [2, 1, 1, 0], "expert_shared_feed_forward_length": 96} for name in ("qwen35", "qwen35moe", "qwen3next")},
     "lfm2": {"shortconv.l_cache": 3, "attention.head_count_kv": [0, 0, 2, 0, 2]},
     "lfm2moe": {"shortconv.l_cache": 3, "attention.head_count_kv": [0, 0, 2, 0, 2], "leading_dense_block_count": 2, "expert_gating_func": 2},
+    **{name: {"ssm.conv_kernel": 4, "ssm.inner_size": 192, "ssm.state_size": 16, "ssm.time_step_rank": 6, "ssm.group_count": 2,
+              **more} for name, more in (
+        *((name, {"attention.head_count": 0, "attention.head_count_kv": None, "feed_forward_length": 0}) for name in ("mamba", "mamba2")),
+        ("falcon-h1", {}), ("jamba", {"attention.head_count_kv": [0, 0, 2, 0, 2]}),
+        ("granitehybrid", {"embedding_scale": 6.0, "residual_scale": 0.22, "logit_scale": 4.0, "attention.scale": 0.2,
+                           "attention.head_count_kv": [0, 0, 2, 0, 2], "expert_shared_feed_forward_length": 96,
+                           "rope.scaling.finetuned": False}),
+        ("nemotron_h", {"attention.layer_norm_epsilon": 1e-5, "attention.head_count_kv": [0, 0, 2, 0, 0], "feed_forward_length": [0, 160, 0, 0, 160]}),
+        ("nemotron_h_moe", {"attention.layer_norm_epsilon": 1e-5, "attention.head_count_kv": [0, 0, 2, 0, 0], "feed_forward_length": [0, 64, 0, 0, 64], "expert_shared_count": 1,
+                            "expert_shared_feed_forward_length": 96, "expert_weights_norm": True, "expert_weights_scale": 2.5,
+                            "expert_group_count": 1}))},
     "jais": {"attention.max_alibi_bias": 8.0},
     "minimax-m2": {"expert_gating_func": 2},
     "qwen2vl": {"rope.dimension_sections": [2, 3, 3, 0]}, "qwen3vl": {"rope.dimension_sections": [3, 3, 2, 0]},
@@ -95,7 +110,7 @@ KEYS = {
     "gemma-embedding": {"attention.causal": False, "attention.sliding_window": 6, "rope.freq_base": 1e6},
     "mpt": {"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.9}, "olmo": {"attention.clamp_kqv": 0.8},
 }
-LAYERS = {**dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe"), 5), "gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
+LAYERS = {**dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
 SINGLE_KV = {**dict.fromkeys(("bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert",
                               "jais", "qwen"), 6),
              "refact": 1, "starcoder": 1, "bloom": 6, "gpt2": 6, "mpt": 6, "gptneox": 6, "phi2": 6, "dots1": 6, "olmoe": 6}
@@ -149,10 +164,13 @@ def main():
         m[p + "expert_count"], m[p + "expert_used_count"] = EXPERTS, USED
         if a.arch in ("llama", "dbrx", "granitemoe", "hunyuan-moe", "olmoe", "phimoe", "nomic-bert-moe", "minimax-m2"):
             length = a.ffn  # these have no other length
-        if a.arch not in ("llama", "dbrx", "granitemoe", "olmoe", "phimoe", "nomic-bert-moe"):
+        if a.arch in ("granitehybrid", "jamba"):
+            length = a.ffn
+        elif a.arch not in ("llama", "dbrx", "granitemoe", "olmoe", "phimoe", "nomic-bert-moe"):
             m[p + "expert_feed_forward_length"] = length
     for key, value in KEYS.get(a.arch, {}).items():
         m[key[1:] if key.startswith("/") else p + key] = value
+    m = {key: value for key, value in m.items() if value is not None}
     for pair in a.key:
         key, value = pair.split("=")
         m[p + key] = value == "true" if value in ("true", "false") else float(value) if "." in value else (
@@ -235,7 +253,7 @@ def main():
         if "sharedgate" in words:
             t[b + "ffn_gate_inp_shexp.weight"] = gain(a.dim) - 1
         if a.arch in SHARED:
-            for name, rows, columns in (("gate", SHARED[a.arch], a.dim), ("up", SHARED[a.arch], a.dim), ("down", a.dim, SHARED[a.arch])):
+            for name, rows, columns in ((("gate", SHARED[a.arch], a.dim),) if "plain" not in words else ()) + (("up", SHARED[a.arch], a.dim), ("down", a.dim, SHARED[a.arch])):
                 linear(b + f"ffn_{name}_shexp", rows, columns, False)
 
     def delta_net(b):
@@ -255,6 +273,26 @@ def main():
         t[b + "shortconv.conv.weight"] = matrix(a.dim, m[p + "shortconv.l_cache"])
         linear(b + "shortconv.out_proj", a.dim, a.dim, False)
 
+    def mamba(b):
+        inner, keys, rank, kernel = (m[p + "ssm." + key] for key in ("inner_size", "state_size", "time_step_rank", "conv_kernel"))
+        groups = m[p + "ssm.group_count"]
+        is_first = "mamba" in words
+        channels, heads = (inner, inner) if is_first else (inner + 2 * groups * keys, rank)
+        linear(b + "ssm_in", inner + channels + (0 if is_first else heads), a.dim, False)
+        t[b + "ssm_conv1d.weight"], t[b + "ssm_conv1d.bias"] = matrix(channels, kernel), bias(channels)
+        linear(b + "ssm_out", a.dim, inner, False)
+        if is_first:
+            linear(b + "ssm_x", rank + 2 * keys, inner, False)
+            linear(b + "ssm_dt", inner, rank, True)
+            t[b + "ssm_a"], t[b + "ssm_d"] = -np.exp(rng.standard_normal((inner, keys))).astype(np.float32), gain(inner)
+            if "ssmnorms" in words:
+                for name, n in (("dt", rank), ("b", keys), ("c", keys)):
+                    t[b + f"ssm_{name}_norm.weight"] = gain(n)
+            return
+        t[b + "ssm_dt.bias"] = bias(heads)
+        t[b + "ssm_a"], t[b + "ssm_d"] = -np.exp(rng.standard_normal((heads, 1))).astype(np.float32), gain(heads, 1)
+        t[b + "ssm_norm.weight"] = gain(groups, inner // groups)
+
     if "nextn" in a.tensor:  # one more block, which guesses the token after the next
         m[p + "block_count"], m[p + "nextn_predict_layers"] = layers + 1, 1
         layers += 1
@@ -267,6 +305,8 @@ def main():
             norm(b + "layer_output_norm")
             if "attn_norm_2" in a.tensor:
                 norm(b + "attn_norm_2")
+        elif "alone" in words or "one" in words:
+            norm(b + "attn_norm")
         elif "nopre" not in words:
             if a.arch != "modern-bert" or n > 0:
                 norm(b + "attn_norm")
@@ -278,8 +318,17 @@ def main():
             norm(b + "post_attention_norm")
             norm(b + "post_ffw_norm")
         is_recurrent = "delta" in words and (n + 1) % 4 != 0 or "shortconv" in words and m[p + "attention.head_count_kv"][n] == 0
+        counts, lengths = m.get(p + "attention.head_count_kv"), m.get(p + "feed_forward_length")
+        has_feed_forward = "alone" not in words and (not isinstance(lengths, list) or lengths[n] > 0)
+        has_heads = "alone" not in words and (not isinstance(counts, list) or counts[n] > 0)
+        if "mamba" in words or "mamba2" in words:
+            is_recurrent = not has_heads and not ("one" in words and has_feed_forward)
+            if is_recurrent or "beside" in words:
+                mamba(b)
         if is_recurrent:
-            delta_net(b) if "delta" in words else short_convolution(b)
+            delta_net(b) if "delta" in words else short_convolution(b) if "shortconv" in words else None
+        elif not has_heads:
+            pass
         elif is_latent:
             latent_attention(b)
         elif "qkv" in words:
@@ -287,7 +336,7 @@ def main():
         else:
             for name, rows in (("attn_q", 2 * q if "delta" in words else q), ("attn_k", kv), ("attn_v", kv)):
                 linear(b + name, rows, a.dim, everywhere or "qkvbias" in words)
-        if not is_latent and not is_recurrent:
+        if not is_latent and not is_recurrent and has_heads:
             linear(b + "attn_output", a.dim, q, everywhere or "outbias" in words or "downbias" in words)
         if "sinks" in words:
             t[b + "attn_sinks.weight"] = 2 * bias(a.heads) + 1
@@ -300,7 +349,9 @@ def main():
         if "headqknorm" in a.tensor:
             t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(a.heads, head), gain(kv_heads, head)
         every = m.get(p + "moe_every_n_layers", 0)
-        if has_experts and (n % every == 1 if every else n >= leading and (n + 1) % step == 0):
+        if not has_feed_forward:
+            continue
+        if has_experts and (n % 2 == 1 if "ssmnorms" in words else n % every == 1 if every else n >= leading and (n + 1) % step == 0):
             experts(b)
             continue
         is_fused = "fused" in words or "fusedup" in a.tensor
@@ -314,6 +365,8 @@ def main():
         m["tokenizer.ggml.scores"] = [-float(i) for i in range(a.vocab)]
         m["tokenizer.ggml.token_type"] = [2, 3, 3] + [6] * 256 + [1] * (a.vocab - 259)
         m.update({"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 0})
+    if a.arch == "falcon-h1":  # its converter leaves this suffix out, and llama.cpp looks for it so
+        t = {name.removesuffix(".weight") if name.endswith("ffn_norm.weight") else name: value for name, value in t.items()}
     t = {name: value for name, value in t.items() if not any(w in name for w in a.without)}
     write(a.out, m, t)
 

@@ -94,8 +94,8 @@ TEST_P(LlamaConfigRefuses, AndNamesTheCause) {
 INSTANTIATE_TEST_SUITE_P(
     Values, LlamaConfigRefuses,
     ::testing::Values(
-        Bad{"architecture", [](Values& v) { v.architecture = "mamba"; }, Code::kUnsupported,
-            "mamba"},
+        Bad{"architecture", [](Values& v) { v.architecture = "mumba"; }, Code::kUnsupported,
+            "mumba"},
         Bad{"experts_of_a_dense_architecture",
             [](Values& v) { v.architecture = "qwen2", v.experts = 8, v.used = 2; },
             Code::kUnsupported, "expert_count"},

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <fstream>
+#include <random>
 
 #include "models/gguf.h"
 #include "models/llama_encoder.h"
@@ -209,15 +210,25 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
   for (const Architecture& row : architectures())
     if (!row.has(kNoLogits)) options.push_back(row.name);
   for (const char* more :
-       {"falcon --tensor attn_norm_2", "stablelm --tensor headqknorm",
-        "stablelm --without ffn_norm", "command-r --tensor headqknorm",
-        "gptneox --key use_parallel_residual=false", "olmo2 --key attention.sliding_window=5",
-        "llama --key attention.sliding_window=4", "llama --key rope.scaling.attn_factor=1.19",
+       {"falcon --tensor attn_norm_2",
+        "stablelm --tensor headqknorm",
+        "stablelm --without ffn_norm",
+        "command-r --tensor headqknorm",
+        "gptneox --key use_parallel_residual=false",
+        "olmo2 --key attention.sliding_window=5",
+        "llama --key attention.sliding_window=4",
+        "llama --key rope.scaling.attn_factor=1.19",
         "qwen2 --key rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
         "rope.scaling.original_context_length=32",
         "phi3 --tensor rope_long --tensor rope_short --key rope.scaling.type=longrope --key "
         "rope.scaling.original_context_length=512 --key rope.scaling.attn_factor=1.19",
-        "llama --tensor moe", "baichuan --layers 40", "qwen3moe --tensor gateup",
+        "mamba --key ssm.dt_b_c_rms=true",
+        "falcon-h1 --without ssm_norm",
+        "granitehybrid --key rope.scaling.finetuned=true",
+        "granite --key rope.scaling.finetuned=false",
+        "llama --tensor moe",
+        "baichuan --layers 40",
+        "qwen3moe --tensor gateup",
         "exaone4 --layers 5 --key attention.sliding_window=5",
         "mistral3 --key rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
         "rope.scaling.original_context_length=32 --key rope.scaling.yarn_log_multiplier=1.0",
@@ -245,6 +256,36 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
     // Other caches than keys and values are divided too.
     if (model->config().recurrent.kernel > 0 || model->config().latent.rank > 0)
       expect_logits(load(path, "CPU:1,CPU:2"), tokens, want, options[i] + " on two devices");
+  }
+}
+
+/// States go through several pieces, whose ends are those of no chunk, and on token by token.
+TEST(Llama, LongPromptsOfRecurrentModelsEqualTheReference) {
+  if (!has_torch()) GTEST_SKIP() << kPython << " with torch is not installed";
+  const test::TempFolder folder;
+  const std::array models{"mamba2", "falcon-h1", "lfm2", "qwen35", "qwen3next", "jamba"};
+  constexpr size_t kVocabulary = 64;  // of random_transformer.py
+  std::mt19937 random(std::random_device{}());
+  std::vector<int32_t> tokens(152);
+  // The same token again and again, too: keys of a delta network that are all alike.
+  for (size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = i >= 40 && i < 60 ? 5 : static_cast<int32_t>(random() % kVocabulary);
+  std::string command = fmt::format("{} tests/oracle/architecture_references.py {} {}", kPython,
+                                    folder.file(""), fmt::join(tokens, ","));
+  for (const char* model : models) command += fmt::format(" '{} --context 256'", model);
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  for (size_t i = 0; i < models.size(); ++i) {
+    const auto model = load(folder.file(fmt::format("{}.gguf", i)), "CPU");
+    const std::vector<float> want =
+        read_floats(folder.file(fmt::format("{}.f32", i)), tokens.size() * kVocabulary);
+    LlamaSession session(model, exact());
+    for (const auto& [from, to] : {std::pair<size_t, size_t>{0, 149}, {149, 150}, {150, 152}}) {
+      ASSERT_TRUE(session.feed(std::span(tokens).subspan(from, to - from))) << models[i];
+      EXPECT_LT(
+          distance(session.logits(), std::span(want).subspan((to - 1) * kVocabulary, kVocabulary)),
+          1e-4)
+          << fmt::format("{} after {} of {}", models[i], to, fmt::join(tokens, ","));
+    }
   }
 }
 
