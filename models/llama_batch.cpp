@@ -114,7 +114,7 @@ struct LlamaBatch::Impl {
       : model(std::move(m)),
         options(o),
         num_pages(pages),
-        capacity(int64_t{std::bit_ceil(o.sequences)} + kPage),
+        capacity(int64_t{std::bit_ceil(o.sequences)} + o.piece),
         rows("rows", 1, capacity),
         output_count("outputs", 1, int64_t{o.sequences} + 1),
         host_tokens(static_cast<size_t>(capacity)),
@@ -149,7 +149,7 @@ struct LlamaBatch::Impl {
       lanes.back()->row.set(i);
     }
     piece =
-        std::make_unique<Lane>(table * kPage, capacity, slots, kPage, table, o.sequences, *model);
+        std::make_unique<Lane>(table * kPage, capacity, slots, o.piece, table, o.sequences, *model);
     const auto integers = [&](size_t n, const std::string& device) {
       return Tensor::from(std::vector<int32_t>(n), {static_cast<int64_t>(n)}, device);
     };
@@ -385,6 +385,9 @@ Result<std::unique_ptr<LlamaBatch>> LlamaBatch::create(std::shared_ptr<const Lla
   if (options.sequences == 0 || options.sequences > kMostSequences)
     return fail(Code::kInvalidArgument, "{} sequences: 1 to {} go together", options.sequences,
                 kMostSequences);
+  if (options.piece == 0 || kPage % options.piece != 0)
+    return fail(Code::kInvalidArgument, "pieces of {} tokens do not divide a page of {}",
+                options.piece, kPage);
   const LlamaConfig& c = model->config();
   if (!c.is_causal)
     return fail(Code::kUnsupported, "{}: this model makes embeddings and writes no text",
@@ -432,13 +435,13 @@ Status LlamaBatch::Impl::check(std::span<const BatchItem> items) const {
   for (size_t i = 0; i < items.size(); ++i) {
     const BatchItem& item = items[i];
     const size_t n = item.tokens.size();
-    const bool starts_page = item.position % kPage == 0;
+    const bool is_aligned = item.position % options.piece == 0;
     if (has_states() && item.state >= options.sequences)
       return fail(Code::kInvalidArgument, "items of a model with states have a place below {}",
                   options.sequences);
     if (item.is_prompt && !model->takes_pieces())
       return fail(Code::kInvalidArgument, "tokens of this model come one at a time");
-    if (n == 0 || n > kPage || (i >= single && !starts_page) || (i < single && n != 1) ||
+    if (n == 0 || n > options.piece || (i >= single && !is_aligned) || (i < single && n != 1) ||
         item.position % kPage + n > kPage || item.position + n > model->context())
       return fail(Code::kInvalidArgument, "{} tokens at position {} do not fit into a step", n,
                   item.position);

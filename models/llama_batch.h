@@ -33,9 +33,10 @@ class LlamaBatch {
     uint32_t sequences = 8;    ///< most items of a step, the piece of a prompt not counted
     uint64_t cache_bytes = 0;  ///< most memory for keys and values; 0: a context for every sequence
     DType cache_type = DType::kF16;
+    uint32_t piece = kPageLength;  ///< most tokens of a prompt in a step, a divisor of a page
   };
-  /// Errors: kInvalidArgument (sequences out of range, or a bound too small for one context),
-  /// kOutOfMemory saying what would fit, errors of the device.
+  /// Errors: kInvalidArgument (sequences or piece out of range, or a bound too small for one
+  /// context), kOutOfMemory saying what would fit, errors of the device.
   static Result<std::unique_ptr<LlamaBatch>> create(std::shared_ptr<const Llama> model,
                                                     const Options& options);
   ~LlamaBatch();
@@ -47,8 +48,9 @@ class LlamaBatch {
   bool has_states() const;
   /// Prompts come in pieces. Else they are items of one token, and no item has is_prompt.
   bool takes_pieces() const;
-  /// One step: items of one token, and perhaps a last one of a prompt, whose tokens begin a page
-  /// and lie in it. The same item gives the same bits in whatever company.
+  /// One step: items of one token, and perhaps a last one of a prompt: up to Options::piece tokens,
+  /// of which the first is at a multiple of that. The same item gives the same bits in whatever
+  /// company.
   ///
   /// Errors: kInvalidArgument; errors of the device, after which no page holds what it should.
   Status run(std::span<const BatchItem> items);

@@ -115,6 +115,7 @@ Status HostedModel::load() {
                                                      .has_prefix_cache = options_.has_prefix_cache,
                                                      .end_tokens = end_tokens(*tokenizer_),
                                                      .draft_tokens = options_.draft_tokens,
+                                                     .prompt_piece = options_.engine.batch.piece,
                                                      .drafter = std::move(drafter),
                                                      .idle_unload = options_.idle_unload},
                                   metrics_.get());

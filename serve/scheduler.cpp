@@ -377,13 +377,15 @@ struct Scheduler::Impl {
     return {};
   }
 
-  /// The next piece of a prompt, always to the end of the page: pieces depend on the prompt alone.
+  /// The next piece of a prompt, always to a multiple of its length: pieces depend on the prompt
+  /// alone.
   /// Without pieces a token.
   BatchItem piece_of(Sequence& s) {
-    const uint32_t page = engine->page_length(), at = s.position;
+    const uint32_t at = s.position, page = engine->page_length(),
+                   most = options.prompt_piece == 0 ? page : std::min(page, options.prompt_piece);
     const bool is_token = !engine->takes_pieces();
     const size_t count =
-        is_token ? 1 : std::min<size_t>(s.job.prompt.size() - at, page - at % page);
+        is_token ? 1 : std::min<size_t>(s.job.prompt.size() - at, most - at % most);
     make_room(s, at + static_cast<uint32_t>(count));
     return {std::span(s.job.prompt).subspan(at, count), at, s.pages, !is_token, s.state};
   }

@@ -78,6 +78,8 @@ class Scheduler {
     bool has_prefix_cache = true;
     std::vector<int32_t> end_tokens;  ///< tokens that end a text
     uint32_t draft_tokens = 0;        ///< most guesses for a sequence and step; 0: none
+    /// Tokens of a prompt in a step: a power of two; 0, or more than a page has: a page.
+    uint32_t prompt_piece = 0;
     std::shared_ptr<Drafter> drafter = nullptr;
     /// The engine's model is unloaded when nothing has run for so long, and loaded again for the
     /// next request; 0: never.

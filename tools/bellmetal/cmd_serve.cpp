@@ -46,6 +46,9 @@ void add_serve(CLI::App& app, Run& run) {
       ->check(CLI::Range(0U, 63U));
   option("--draft-model", o.draft_model,
          "A small GGUF file with the same vocabulary that guesses; 4 tokens unless told otherwise");
+  option("--prompt-piece", o.prompt_piece,
+         "Tokens of a prompt in a step: fewer for shorter gaps in the answers of others")
+      ->check(CLI::IsMember({4U, 8U, 16U, 32U, 64U}));
   option("--queue", o.queue, "Requests that may wait; more are refused with 429")
       ->check(CLI::Range(0U, 1U << 20));
   option("--max-body", o.body_mib, "MiB a request may have")->check(CLI::Range(1U, 1024U));

@@ -76,6 +76,7 @@ struct ServeOptions {
   bool has_no_prefix_cache = false;
   uint32_t draft_tokens = 0;
   std::string draft_model;
+  uint32_t prompt_piece = 64;
   uint32_t queue = 128;
   uint32_t body_mib = 32;
   uint32_t connections = 256;

@@ -92,7 +92,8 @@ Result<Models> host_models(const ServeOptions& o) {
                 .threads = o.threads,
                 .batch = {.sequences = o.sequences,
                           .cache_bytes = uint64_t{o.cache_mib} << 20,
-                          .cache_type = cache_dtype(o.cache_type)}};
+                          .cache_type = cache_dtype(o.cache_type),
+                          .piece = o.prompt_piece}};
     m.queue_limit = o.queue;
     m.draft_tokens = o.draft_tokens;
     m.draft_model = o.draft_model;

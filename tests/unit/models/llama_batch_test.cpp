@@ -41,9 +41,11 @@ std::shared_ptr<const Llama> bundled() {
 }
 
 std::unique_ptr<LlamaBatch> make(uint32_t sequences, DType type = DType::kF16,
-                                 std::shared_ptr<const Llama> model = bundled()) {
-  auto batch = LlamaBatch::create(std::move(model),
-                                  {.sequences = sequences, .cache_bytes = 0, .cache_type = type});
+                                 std::shared_ptr<const Llama> model = bundled(),
+                                 uint32_t piece = kPage) {
+  auto batch = LlamaBatch::create(
+      std::move(model),
+      {.sequences = sequences, .cache_bytes = 0, .cache_type = type, .piece = piece});
   if (!batch) throw std::runtime_error(batch.error().message);
   return std::move(*batch);
 }
@@ -54,13 +56,14 @@ struct Feed {
   size_t prompt = 0;
   uint32_t position = 0;
   std::vector<uint32_t> pages;
+  uint32_t piece = kPage;
   std::vector<std::vector<float>> logits;  ///< after the prompt, and after every token from then on
 
   bool is_prompt() const { return position < prompt; }
   bool is_done() const { return position == tokens.size(); }
   BatchItem next(uint32_t state = 0) const {
     const size_t n =
-        is_prompt() ? std::min<size_t>(prompt - position, kPage - position % kPage) : 1;
+        is_prompt() ? std::min<size_t>(prompt - position, piece - position % piece) : 1;
     return {std::span(tokens).subspan(position, n), position, pages, is_prompt(), state};
   }
   /// Of models whose states go from token to token.
@@ -212,6 +215,34 @@ TEST(LlamaBatch, DividedAmongDevicesItGivesTheSameLogits) {
           << "sequence " << i << " in company, after token " << whole[i].prompt + k;
     }
   }
+}
+
+TEST(LlamaBatch, PromptsMayComeInShorterPieces) {
+  std::random_device seed;
+  std::mt19937 random(seed());
+  // The last piece ends where the last page does.
+  Feed whole = random_feed(random, 2 * kPage - 3, 6, 1), pieces = whole, company = whole;
+  const auto one = make(2, DType::kF32), two = make(2, DType::kF32, bundled(), 16);
+  pieces.piece = company.piece = 16;
+  Feed other = random_feed(random, 3, 40, 4);
+  other.piece = 16;
+  run_together(*one, {&whole});
+  run_together(*two, {&pieces});
+  run_together(*two, {&company, &other});
+  ASSERT_EQ(company.logits.size(), pieces.logits.size());
+  for (size_t k = 0; k < pieces.logits.size(); ++k) {
+    EXPECT_TRUE(company.logits[k] == pieces.logits[k])
+        << "in company, after token " << whole.prompt + k;
+  }
+  ASSERT_EQ(whole.logits.size(), pieces.logits.size());
+  for (size_t k = 0; k < whole.logits.size(); ++k)
+    EXPECT_LT(worst_difference(pieces.logits[k], whole.logits[k]), one->has_states() ? 1e-4 : 1e-5)
+        << "after token " << whole.prompt + k;
+  EXPECT_FALSE(LlamaBatch::create(bundled(), {.piece = 24}));
+  if (!two->takes_pieces()) return;
+  Feed wrong = random_feed(random, 32, 0, 1);
+  const BatchItem long_one = wrong.next();
+  EXPECT_FALSE(two->run({&long_one, 1}));
 }
 
 TEST(LlamaBatch, ASequenceGetsTheSameBitsInWhateverCompany) {

@@ -207,13 +207,14 @@ struct Rig {
 
   explicit Rig(uint32_t pages = 64, uint32_t sequences = 4, size_t queue = 100,
                uint32_t draft_tokens = 0, std::shared_ptr<Drafter> drafter = nullptr,
-               std::chrono::milliseconds idle_unload = {})
+               std::chrono::milliseconds idle_unload = {}, uint32_t prompt_piece = 0)
       : scheduler(std::make_unique<Scheduler>(
             std::make_unique<FakeEngine>(controls, pages, sequences),
             Scheduler::Options{.queue_limit = queue,
                                .has_prefix_cache = true,
                                .end_tokens = {kEnd},
                                .draft_tokens = draft_tokens,
+                               .prompt_piece = prompt_piece,
                                .drafter = std::move(drafter),
                                .idle_unload = idle_unload,
                                .recovery_pause = std::chrono::milliseconds(1)},
@@ -564,6 +565,21 @@ TEST(Scheduler, ALongPromptDoesNotStopOthers) {
   rig.controls.allow(UINT64_MAX);
   EXPECT_EQ(slow.recorder->finish(), Finish::kLength);
   EXPECT_EQ(fast.recorder->finish(), Finish::kLength);
+}
+
+TEST(Scheduler, PiecesOfAPromptMayBeShorterThanAPage) {
+  std::mt19937 random(8);
+  Rig rig(64, 4, 100, 0, nullptr, {}, 2);
+  rig.controls.allow(UINT64_MAX);
+  const std::vector<int32_t> prompt = random_prompt(random, 4 * kPage + 1);
+  for (int again = 0; again < 2; ++again) {
+    const auto ticket = rig.submit(prompt, 5);
+    EXPECT_EQ(ticket.recorder->finish(), Finish::kLength);
+    EXPECT_EQ(ticket.recorder->tokens(), continuation(prompt, 5));
+  }
+  EXPECT_EQ(rig.controls.largest_piece, 2u);
+  // Whole pages are found again all the same.
+  EXPECT_GT(rig.metrics.prefix_hits.load(), 0u);
 }
 
 TEST(Scheduler, APrefixThatWasComputedIsNotComputedAgain) {
