@@ -188,7 +188,7 @@ class GroupAttentionScheduler {
     if (p_.is_transposed()) {
       p_.key_block = GroupAttentionPlan::kWaveKeys;
       // Where lanes hold all of K, long queries and results leave no room for tiles on their way
-      // and for the places of keys that may not be there.
+      // and for the offsets of keys that may not be there.
       const bool has_room_ahead =
           p_.logit_info.parts > 1 || widest() <= kMostAhead || parts().key->src[0]->is_const();
       const bool is_short = p_.keeps_queries() && widest() <= GroupAttentionPlan::kMostKept;

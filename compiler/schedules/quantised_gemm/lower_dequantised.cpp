@@ -193,10 +193,11 @@ class DequantisedGemm {
 
   /// Where a warpgroup multiplies beside its work-items.
   void multiply_group(std::span<const SlotWords> left, ValueId stage, BlockId block) {
-    const auto sums = static_cast<uint32_t>(count());
+    const auto registers = static_cast<uint32_t>(count());
     const TileOperand right{stage, 0, true, p_.stage_bytes()};
-    contract_group_mma(b_, block, p_.group_mma, accumulators_[0], sums, array_, left, right, false);
-    b_.wait_wgmma(block, accumulators_[0], sums);
+    contract_group_mma(b_, block, p_.group_mma, accumulators_[0], registers, array_, left, right,
+                       false);
+    b_.wait_wgmma(block, accumulators_[0], registers);
   }
 
   void multiply_step(const SlotWords& left, int64_t step, ValueId stage, BlockId block) {
@@ -208,9 +209,9 @@ class DequantisedGemm {
       const SlotWords right = lines.load_fragment(f, at, block);
       for (uint32_t tile = 0; tile < p_.row_tiles; ++tile) {
         const auto begin = left.begin() + tile * kRowSlots;
-        const std::array<uint32_t, 2> sums{register_of(tile, slot, 0),
-                                           register_of(tile, slot + 1, 0)};
-        contract_mma(b_, block, p_.info, sums, SlotWords(begin, begin + kRowSlots), right);
+        const std::array<uint32_t, 2> registers{register_of(tile, slot, 0),
+                                                register_of(tile, slot + 1, 0)};
+        contract_mma(b_, block, p_.info, registers, SlotWords(begin, begin + kRowSlots), right);
       }
     }
   }

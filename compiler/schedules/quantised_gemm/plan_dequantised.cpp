@@ -20,7 +20,7 @@ using Shape = DequantisedPlan;
 
 /// Vectors from which on a tile of them is worth it.
 constexpr int64_t kLeastColumns = 16;
-constexpr uint32_t kMostSums = 128;
+constexpr uint32_t kMostDequantised = 128;
 // Rough cycles of a compute unit. Source: as of plan_pipelined.cpp.
 constexpr double kMmaCycles = 2, kGroupMmaCycles = 1;  ///< 16 by 8 results, 16 elements of K
 constexpr double kSharedCycles = 1;                    ///< 128 bytes of shared memory
@@ -40,11 +40,11 @@ bool is_group(const MatrixInfo& m) {
 class DequantisedPlanner {
  public:
   DequantisedPlanner(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
-                     uint32_t most_sums)
+                     uint32_t most_accumulators)
       : kernel_(kernel),
         target_(target),
         units_(std::max(units, 1u)),
-        most_sums_(std::min(most_sums, kMostSums)) {
+        most_accumulators_(std::min(most_accumulators, kMostDequantised)) {
     p_.sub_group = target.sub_group;
   }
 
@@ -52,7 +52,7 @@ class DequantisedPlanner {
   std::optional<Schedule> run(std::shared_ptr<const ir::KernelIr> own = nullptr) {
     p_.kernel = std::move(own);
     if (!find_instructions() || !find_reduction() || !find_terms(p_.reduce->src[0]) ||
-        p_.terms.empty() || !find_output_loops() || !find_sum_loops() || !has_all_steps() ||
+        p_.terms.empty() || !find_output_loops() || !find_k_loops() || !has_all_steps() ||
         !std::ranges::all_of(p_.terms, [&](DequantisedTerm& t) { return is_word(t); }))
       return std::nullopt;
     return choose_tiles() ? schedule() : std::nullopt;
@@ -123,7 +123,7 @@ class DequantisedPlanner {
   }
 
   /// By how far apart the elements of a vector are. Another order of them would be another plan.
-  bool find_sum_loops() {
+  bool find_k_loops() {
     for (size_t i = 1; i < p_.reduce->src.size(); ++i) {
       const Node* r = p_.reduce->src[i];
       int64_t stride = 0;
@@ -160,8 +160,7 @@ class DequantisedPlanner {
         int64_t stride = 0;
         const bool is_same = ir::affine_stride(p_.terms[0].load->src[0], term.atom, &stride) &&
                              stride == term.coefficient;
-        if (!is_same || (!is_vector && std::ranges::count(sum_loops(), term.atom) == 0))
-          return false;
+        if (!is_same || (!is_vector && std::ranges::count(k_loops(), term.atom) == 0)) return false;
       }
       for (int64_t s = 0; s < (p_.step ? 2 : 1); ++s) {
         const auto at = static_cast<size_t>(t.first / Shape::kStep + s);
@@ -172,7 +171,7 @@ class DequantisedPlanner {
     return times[0] == 1 && times[1] == 1;
   }
 
-  std::vector<const Node*> sum_loops() const {
+  std::vector<const Node*> k_loops() const {
     return {p_.block, p_.step, p_.lane, p_.pair, p_.element};
   }
 
@@ -251,7 +250,7 @@ class DequantisedPlanner {
           // Instructions on registers have fragments of vectors beside their results.
           const bool is_wide = !p.has_group_mma() && slots > 16;
           if ((p.has_group_mma() && row_tiles > 1) || is_wide ||
-              row_tiles * slots * 4 > most_sums_ || p.row_count() % p.block_m() != 0 ||
+              row_tiles * slots * 4 > most_accumulators_ || p.row_count() % p.block_m() != 0 ||
               (is_narrow && slots > 4) ||
               p.stages * p.stage_bytes() > target_.pipe.group_memory_bytes ||
               p.sub_groups * p.sub_group > target_.max_block)
@@ -312,7 +311,7 @@ class DequantisedPlanner {
   const ir::KernelIr& kernel_;
   const TargetInfo& target_;
   double units_;
-  uint32_t most_sums_;  ///< accumulators of a work-item
+  uint32_t most_accumulators_;  ///< accumulators of a work-item
   Shape p_;
 };
 
