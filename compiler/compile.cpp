@@ -31,6 +31,7 @@
 #include "runtime/base/paired_image.h"
 #ifdef BM_HAS_DISK_CACHE
 #include "compiler/cache/disk_cache.h"
+#include "compiler/schedules/quantised_gemm/quantised_gemm.h"
 #endif
 
 namespace bm::compiler {
@@ -82,7 +83,8 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, const
   Stages s;
   for (ScheduleLimits limits : kLimits) {
     limits.knobs = knobs.empty() ? nullptr : &knobs;
-    const bool has_accumulators = s.schedule.matrix() || s.schedule.implicit();
+    const bool is_dequantised = s.schedule.quantised() && s.schedule.quantised()->dequantised;
+    const bool has_accumulators = s.schedule.matrix() || s.schedule.implicit() || is_dequantised;
     const bool is_same =
         limits.max_accumulators < ScheduleLimits{}.max_accumulators && !has_accumulators;
     if (is_same && !s.program.values.empty()) continue;

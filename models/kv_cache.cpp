@@ -101,8 +101,13 @@ Tensor KvRows::load(const SymInt& end) const {
                   scales_.is_valid() ? rows_of(scales_, 0, end) : Tensor());
 }
 
-Tensor KvRows::take(const Tensor& index) const {
-  return restored(numbers_.take(index), scales_.is_valid() ? scales_.take(index) : Tensor());
+Tensor KvRows::take(const Tensor& index, bool is_copied) const {
+  const auto taken = [&](const Tensor& t) {
+    if (!t.is_valid()) return t;
+    return is_copied ? t.take(index).contiguous() : t.take(index);
+  };
+  const Tensor numbers = taken(numbers_);
+  return restored(numbers, taken(scales_));
 }
 
 void KvRows::grow(int64_t capacity, int64_t used) {

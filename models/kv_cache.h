@@ -23,14 +23,16 @@ class KvRows {
   KvRows(int64_t capacity, int64_t heads, int64_t length, DType type, const std::string& device);
 
   bool is_valid() const { return numbers_.is_valid(); }
+  DType type() const { return numbers_.dtype(); }
   runtime::Device& device() const { return numbers_.device(); }
   static uint64_t bytes_per_position(int64_t heads, int64_t length, DType type);
   /// Positions `first` … of x [count, heads, length].
   void store(const SymInt& first, const SymInt& count, const Tensor& x);
   /// Positions 0 … end − 1: [end, heads, length] float32.
   Tensor load(const SymInt& end) const;
-  /// Positions by number: index [n] → [n, heads, length] float32.
-  Tensor take(const Tensor& index) const;
+  /// Positions by number: index [n] → [n, heads, length] float32. `is_copied`: into memory of their
+  /// own first, as they are stored.
+  Tensor take(const Tensor& index, bool is_copied = false) const;
   /// Room for `capacity` positions, the first `used` with what they have. Throws as above, and is
   /// as before then. Programs that captured this one write to the old memory.
   void grow(int64_t capacity, int64_t used);

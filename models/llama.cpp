@@ -7,9 +7,13 @@
 
 #include "models/model_error.h"
 #include "runtime/device.h"
+#include "tensor/rounded_activations.h"
 
 namespace bm::models {
 namespace {
+
+/// Tokens whose attention is worth matrix instructions, as rows of linear layers are.
+constexpr int64_t kLeastPrompt = 8;
 
 /// Source: "Deriving Activation Functions Using Integration" (Huang, Schlag, 2024), section 3, and
 /// op_xielu() of ggml.
@@ -340,12 +344,22 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
   return out;
 }
 
+bool Llama::rounds_attention(const Tensor& queries, DType kept, const SymInt& count) {
+  return count.max() >= kLeastPrompt && rounded_type(queries, kept).has_value();
+}
+
+// Matrix instructions want both factors of a product in one type, as linear layers do: then a
+// prompt is one kernel of attention (compiler/schedules/attention). Source: llama.cpp, ggml-cuda's
+// fattn-mma-f16.cuh, which rounds queries and weights to float16 too.
 Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const Tensor& values,
-                  const SymInt& count, const SymInt& position) const {
+                  DType kept, const SymInt& count, const SymInt& position) const {
   const int64_t heads = config_.head_count, kv_heads = config_.head_count_kv,
                 width = config_.head_length, group = heads / kv_heads;
+  const bool is_rounded = rounds_attention(queries, kept, count);
   // [kv, group, count, width] · [kv, 1, width, end] → scores of every position so far.
-  const Tensor grouped = queries.reshape({count, kv_heads, group, width}).permute({1, 2, 0, 3});
+  const Tensor grouped = (is_rounded ? rounded_activations(queries, kept) : queries)
+                             .reshape({count, kv_heads, group, width})
+                             .permute({1, 2, 0, 3});
   Tensor scores =
       grouped.matmul(keys.unsqueeze(1).transpose()) * static_cast<double>(config_.attention_scale);
   scores = soft_capped(scores, config_.attention_softcap);
@@ -355,7 +369,9 @@ Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const
       sinks.is_valid()
           ? softmax_with_sinks(scores, sinks.cast(DType::kF32).reshape({kv_heads, group, 1, 1}))
           : scores.softmax(-1);
-  return shares.matmul(values.unsqueeze(1)).permute({2, 0, 1, 3});
+  return (is_rounded ? shares.cast(kept) : shares)
+      .matmul(values.unsqueeze(1))
+      .permute({2, 0, 1, 3});
 }
 
 Tensor Llama::project_output(size_t block, const Tensor& joined) const {
@@ -415,7 +431,7 @@ Tensor Llama::attend_heads(size_t block, const Tensor& x, const SymInt& count,
   values.store(position, count, h.value);
   const SymInt end = position + count;
   const Tensor mixed = mix(block, h.query, keys.load(end).permute({1, 0, 2}),
-                           values.load(end).permute({1, 0, 2}), count, position)
+                           values.load(end).permute({1, 0, 2}), keys.type(), count, position)
                            .reshape({count, int64_t{config_.head_count} * config_.head_length});
   return project_output(block, h.gate.is_valid() ? mixed * h.gate : mixed);
 }
@@ -431,7 +447,7 @@ Tensor Llama::attend_all(size_t block, const Tensor& x, const SymInt& count,
   const Tensor keys = h.key.permute({1, 0, 2}).contiguous(),
                values = h.value.permute({1, 0, 2}).contiguous();
   return project_output(block,
-                        mix(block, h.query, keys, values, count, 0)
+                        mix(block, h.query, keys, values, DType::kF32, count, 0)
                             .reshape({count, int64_t{config_.head_count} * config_.head_length}));
 }
 

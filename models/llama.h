@@ -242,9 +242,12 @@ class Llama {
                       const std::function<Tensor()>& positions) const;
   Tensor project_output(size_t block, const Tensor& joined) const;
   /// Attention of queries [count, heads, head length] over keys and values [kv heads, position +
-  /// count, head length] → [count, kv heads, heads of each, head length].
+  /// count, head length] → [count, kv heads, heads of each, head length]. `kept`: the type that
+  /// keys and values are stored as, and queries and weights of prompts are rounded to.
   Tensor mix(size_t block, const Tensor& queries, const Tensor& keys, const Tensor& values,
-             const SymInt& count, const SymInt& position) const;
+             DType kept, const SymInt& count, const SymInt& position) const;
+  /// Whether queries [.., head length] of `count` tokens and their weights are rounded to `kept`.
+  static bool rounds_attention(const Tensor& queries, DType kept, const SymInt& count);
   Tensor mask_scores(size_t block, const Tensor& scores, const SymInt& count,
                      const SymInt& position) const;
   const Place& place(size_t block) const { return places_[place_of_block_[block]]; }

@@ -14,13 +14,14 @@ Tensor of_run(const BatchRun& run, const Tensor& t, const SymInt& first) {
   return t.shrink(ranges);
 }
 
-/// What the slots hold of a sequence, up to the run's last token.
-Tensor past_of(const BatchRun& run, const PagedKvCache& cache, size_t block, size_t device) {
+/// What the slots hold of a sequence, up to the run's last token. `is_copied`: see KvRows::take.
+Tensor past_of(const BatchRun& run, const PagedKvCache& cache, size_t block, size_t device,
+               bool is_copied = false) {
   const KvRows& slots = cache.slots[block];
   const int64_t shift = std::countr_zero(static_cast<uint64_t>(cache.page_length));
   const Tensor at = Tensor::arange(run.position + run.count, DType::kI64, slots.device().name());
   const Tensor page = run.pages[device].take(at >> shift).cast(DType::kI64);
-  return slots.take((page << shift) + (at & (cache.page_length - 1)));
+  return slots.take((page << shift) + (at & (cache.page_length - 1)), is_copied);
 }
 
 }  // namespace
@@ -94,7 +95,9 @@ Tensor Llama::attend_heads_paged(size_t block, const Tensor& x, const BatchStep&
       has_axes ? space.joined.reshape({space.joined.size(0), kv_heads, heads / kv_heads, width})
                : space.joined;
   for (const BatchRun& run : step.runs) {
-    const Tensor past = past_of(run, cache, block, at_device);
+    // One kernel of attention reads every key for many queries: no look-ups there.
+    const bool is_copied = rounds_attention(space.queries, slots.type(), run.count);
+    const Tensor past = past_of(run, cache, block, at_device, is_copied);
     const auto part = [&](int64_t which) {
       return past.slice(1, {which * kv_heads, (which + 1) * kv_heads}).permute({1, 0, 2});
     };
@@ -102,8 +105,8 @@ Tensor Llama::attend_heads_paged(size_t block, const Tensor& x, const BatchStep&
       return has_axes ? mixed : mixed.reshape({run.count, heads * width});
     };
     of_run(run, joined, run.row)
-        .assign(placed(mix(block, of_run(run, space.queries, run.row), part(0), part(1), run.count,
-                           run.position)));
+        .assign(placed(mix(block, of_run(run, space.queries, run.row), part(0), part(1),
+                           slots.type(), run.count, run.position)));
   }
   const Tensor mixed = space.joined.shrink({{0, step.rows}, {0, heads * width}});
   return project_output(block, h.gate.is_valid() ? mixed * h.gate : mixed);

@@ -25,6 +25,8 @@ struct Matrix::Packed {
 
  private:
   Tensor linear_blocks(const QuantisedActivations& x) const;
+  Tensor linear_dequantised(const QuantisedActivations& x) const;
+  bool is_dequantised(const Tensor& x) const;
   Tensor linear_halves(const Tensor& x) const;
   Tensor rows_of(const Tensor& part, int64_t row, const Tensor& index) const;
   Tensor codes_at(int64_t piece, const Shape& shape) const;
@@ -41,6 +43,8 @@ struct Matrix::Packed {
 namespace {
 
 constexpr int64_t kRows = kPackedRows, kBlock = kPackedBlock;
+/// Vectors from which on blocks become float16, and what divides the rows of such a matrix.
+constexpr int64_t kDequantisedVectors = 16, kDequantisedRows = 64;
 constexpr float kCodes = 127;
 /// Scales below have no finite reciprocal; such blocks count as zero.
 constexpr double kLeastScale = 1e-37;
@@ -89,6 +93,22 @@ Tensor codes_of(const QuantisedActivations& x, int64_t from, int64_t groups, con
       .slice(2, {from, from + 4 * groups})
       .reshape({m, 1, 1, blocks, groups, 4})
       .expand(shape);
+}
+
+/// As words(), with a word of four groups of lanes and two pairs each as axes of their own: [R, C,
+/// g, 16, 4] → [m, R, 16, C, g/4, 4, 2, 2].
+Tensor lane_words(const Tensor& part, const Shape& all) {
+  const Shape& s = part.shape();
+  return part.reshape({1, s[0], s[1], s[2].constant() / 4, 4, kRows, 2, 2})
+      .permute({0, 1, 5, 2, 3, 4, 6, 7})
+      .expand(all);
+}
+
+/// [R, C, 16] → the same.
+Tensor per_lane_row(const Tensor& part, const Shape& all) {
+  return part.permute({0, 2, 1})
+      .reshape({1, part.size(0), kRows, part.size(1), 1, 1, 1, 1})
+      .expand(all);
 }
 
 /// What the book has for codes: halves of it by one bit after the other. Bitwise operations alone,
@@ -196,6 +216,20 @@ void QuantisedActivations::quantize() const {
 const Tensor& QuantisedActivations::rounded(DType type) const {
   if (!rounded_.is_valid() || rounded_.dtype() != type) rounded_ = rounded_activations(x_, type);
   return rounded_;
+}
+
+const Tensor& QuantisedActivations::interleaved() const {
+  if (!interleaved_.is_valid() && base_ != nullptr) {
+    interleaved_ = repeated(base_->interleaved());
+  } else if (!interleaved_.is_valid()) {
+    const SymInt m = x_.size(0), n = x_.size(1);
+    interleaved_ = rounded(DType::kF16)
+                       .reshape({m, n.constant() / 16, 4, 2, 2})
+                       .permute({0, 1, 3, 2, 4})
+                       .reshape({m, n})
+                       .contiguous();
+  }
+  return interleaved_;
 }
 
 const Tensor& QuantisedActivations::codes() const {
@@ -357,7 +391,18 @@ Matrix::Packed Matrix::Packed::selected(const Tensor& index, int64_t experts) co
 }
 
 Tensor Matrix::Packed::linear(const QuantisedActivations& x) const {
-  return format ? linear_blocks(x) : linear_halves(x.values());
+  if (!format) return linear_halves(x.values());
+  return is_dequantised(x.values()) ? linear_dequantised(x) : linear_blocks(x);
+}
+
+/// Whether blocks become float16 on their way into the instructions for 16-bit floats: of prompts,
+/// where that takes less than scaling the results of int8 blocks does.
+bool Matrix::Packed::is_dequantised(const Tensor& x) const {
+  const bool has_words = format->group == kBlock && format->high_bits == 0 &&
+                         format->low_bits >= 4 && format->scales != ScaleKind::kNibbles &&
+                         (scales.is_valid() || factors.is_valid());
+  return has_words && rows % kDequantisedRows == 0 && blocks() % 2 == 0 && codes.rank() == 5 &&
+         x.size(0).max() >= kDequantisedVectors && dequantises(x);
 }
 
 /// Codes of a piece of every block [m, R, 16, C, words, 4] uint8, or what the book has for them.
@@ -423,6 +468,45 @@ Tensor Matrix::Packed::linear_blocks(const QuantisedActivations& x) const {
   if (!format->has_minimum) return out;
   if (minimum_factors.is_valid()) minima_terms = minima_terms * factor(minimum_factors);
   return out - finish(minima_terms, m, rows);
+}
+
+// w = code·scale − (zero·scale + minimum) in float32, rounded to float16 once; sums in float32.
+Tensor Matrix::Packed::linear_dequantised(const QuantisedActivations& x) const {
+  const SymInt m = x.values().size(0);
+  const int64_t words = piece_words(), pieces = kBlock / 4 / words, groups_of_four = words / 4;
+  const Shape all{m, groups(), kRows, blocks(), groups_of_four, 4, 2, 2};
+  const Tensor in = x.interleaved().reshape({m, 1, 1, blocks(), kBlock / 16, 2, 4, 2});
+  const auto number = [&](ScaleKind kind, const Tensor& part) {
+    return number_of(kind, per_lane_row(part, all));
+  };
+  Tensor scale;
+  if (scales.is_valid()) scale = number(format->scales, scales);
+  if (factors.is_valid()) {
+    const Tensor factor = number(ScaleKind::kF16, per_block(factors));
+    scale = scale.is_valid() ? scale * factor : factor;
+  }
+  if (format->unit != 1.0F) scale = scale * static_cast<double>(format->unit);
+  Tensor below;
+  if (format->zero != 0) below = scale * static_cast<double>(format->zero);
+  if (format->has_minimum) {
+    Tensor minimum = number(format->scales, minima);
+    if (minimum_factors.is_valid())
+      minimum = minimum * number(ScaleKind::kF16, per_block(minimum_factors));
+    below = below.is_valid() ? below + minimum : minimum;
+  }
+  Tensor terms;
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    Tensor code = bits_of(lane_words(codes, all), piece * format->low_bits, format->low_bits);
+    if (format->book) code = looked_up(*format, code);
+    Tensor weight = code.cast(DType::kF32) * scale;
+    if (below.is_valid()) weight = weight - below;
+    const int64_t first = piece * groups_of_four;
+    const Tensor vector =
+        in.slice(4, {first, first + groups_of_four}).permute({0, 1, 2, 3, 4, 6, 5, 7}).expand(all);
+    const Tensor products = vector.cast(DType::kF32) * weight.cast(DType::kF16).cast(DType::kF32);
+    terms = piece == 0 ? products : terms + products;
+  }
+  return terms.sum({3, 4, 5, 6, 7}).reshape({m, rows});
 }
 
 Tensor Matrix::Packed::linear_halves(const Tensor& x) const {

@@ -25,6 +25,9 @@ class QuantisedActivations {
   const Tensor& values() const { return x_; }
   /// The vectors in the type of 16-bit weights, made once; see rounded_activations().
   const Tensor& rounded(DType type) const;
+  /// As float16, each sixteen columns in the order 0 1 4 5 8 9 12 13 2 3 6 7 10 11 14 15: what a
+  /// lane of a matrix instruction has of them then is a word of codes.
+  const Tensor& interleaved() const;
   const Tensor& codes() const;   ///< [m, columns] int8, −127 … 127
   const Tensor& scales() const;  ///< [m, columns/32] float32: value ≈ code·scale, off by scale/2
   /// Sums of `length` (16 or 32) contiguous codes: [m, columns/length] int32.
@@ -38,8 +41,8 @@ class QuantisedActivations {
   Tensor repeated(const Tensor& rows) const;
   const QuantisedActivations* base_ = nullptr;  ///< of which this is a repetition
   int64_t repetitions_ = 1;
-  mutable Tensor rounded_, x_, codes_, scales_, code_sums16_, code_sums32_, block_sums16_,
-      block_sums32_;
+  mutable Tensor rounded_, interleaved_, x_, codes_, scales_, code_sums16_, code_sums32_,
+      block_sums16_, block_sums32_;
 };
 
 /// Immutable matrix [rows, columns]. Packed ones are kept in the order kernels read them, rows side

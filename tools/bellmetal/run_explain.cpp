@@ -20,7 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Part of a subject that is explained on its own: a model has two.
+/// Part of a subject that is explained on its own: a model has three, a prompt, a later piece of a
+/// longer one, and a decode step.
 struct Part {
   std::string name;
   std::unique_ptr<Recorded> recorded;
@@ -28,32 +29,38 @@ struct Part {
 };
 
 Result<std::vector<Part>> parts_of_model(const ExplainOptions& options) {
-  constexpr int64_t kPrompt = 512, kPosition = 512;
+  constexpr int64_t kPrompt = 512, kPosition = 512, kLater = 3584;
   auto file =
       std::make_shared<const models::GgufFile>(BM_TRY(models::GgufFile::open(options.subject)));
   const auto model = BM_TRY(models::Llama::load(file, {.device = options.device, .progress = {}}));
   std::vector<Part> out;
-  for (const bool is_prompt : {true, false}) {
+  struct Step {
+    int64_t count, position;
+  };
+  const int64_t capacity = std::max<int64_t>(model->context(), 2);
+  const int64_t prompt = std::min<int64_t>(kPrompt, capacity / 2);
+  for (const auto& [count, at] : {Step{prompt, 0}, Step{prompt, kLater}, Step{1, kPosition}}) {
     struct State {
       std::shared_ptr<const models::Llama> model;
       models::KvCache cache;
       Tensor tokens, logits;
     };
-    const int64_t capacity = std::max<int64_t>(model->context(), 2);
     auto state =
         std::make_shared<State>(State{model, model->make_cache(capacity, DType::kF16), {}, {}});
-    const int64_t count = is_prompt ? std::min<int64_t>(kPrompt, capacity / 2) : 1;
     state->tokens =
         Tensor::from(std::vector<int32_t>(static_cast<size_t>(count)), {count}, model->device());
     const Var position("position", 0, capacity - count);
-    position.set(is_prompt ? 0 : std::min(kPosition, position.max()));
+    position.set(std::min(at, position.max()));
     auto recorded = BM_TRY(Recorded::record([&] {
       state->logits = model->forward(state->tokens, count, position, state->cache);
       state->logits.realize();
     }));
-    out.push_back({fmt::format("{} of {} tokens", is_prompt ? "prompt" : "decode step", count),
-                   std::move(recorded),
-                   {state}});
+    const std::string behind =
+        count > 1 && at > 0 ? fmt::format(" behind {}", position.value()) : "";
+    out.push_back(
+        {fmt::format("{} of {} tokens{}", count > 1 ? "prompt" : "decode step", count, behind),
+         std::move(recorded),
+         {state}});
   }
   return out;
 }

@@ -338,11 +338,20 @@ class Finder {
     }
   }
 
+  /// Whether later queries see more keys. The loop that says so becomes the outermost one of the
+  /// queries: heads that share keys lie inside, and groups of queries see few keys or many.
   bool grows_with_queries(const Node* n) {
+    const Node* by = nullptr;
     for (const ir::Linear::Term& t : ir::linear(n).terms)
-      for (size_t i = 0; i < rows_.size(); ++i)
-        if (varies(t.atom, rows_[i]) && (i > 0 || t.atom != rows_[0] || t.coefficient < 0))
-          return false;
+      for (const Node* r : rows_) {
+        if (!varies(t.atom, r)) continue;
+        if (t.atom != r || t.coefficient < 0 || (by && by != r)) return false;
+        by = r;
+      }
+    const auto at = std::ranges::find(rows_, by);
+    if (!by || at == rows_.begin()) return true;
+    if (!rows_[0]->src[0]->is_const()) return false;
+    std::rotate(rows_.begin(), at, at + 1);
     return true;
   }
 

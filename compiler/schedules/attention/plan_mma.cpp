@@ -28,6 +28,8 @@ constexpr int64_t kLeastQueries = GroupAttentionPlan::kRows;
 /// Sub-groups of a group, and with enough groups: keys and values are then read half as often.
 constexpr uint32_t kSubGroups = 4, kManySubGroups = 8;
 constexpr int64_t kKeyBlock = 64;
+/// Elements of a query, key or value of which gfx11 keeps a second tile in registers.
+constexpr int64_t kMostAhead = 64;
 /// Of groups of unequal length, the longest first, in so many the shortest fill what is left.
 constexpr double kManyRounds = 3;
 /// Groups are worth it if they occupy one in so many compute units, or soon done.
@@ -185,7 +187,12 @@ class GroupAttentionScheduler {
   void choose_blocks() {
     if (p_.is_transposed()) {
       p_.key_block = GroupAttentionPlan::kWaveKeys;
-      p_.stages = p_.keeps_queries() && widest() <= GroupAttentionPlan::kMostKept ? 2 : 1;
+      // Where lanes hold all of K, long queries and results leave no room for tiles on their way
+      // and for the offsets of keys that may not be there.
+      const bool has_room_ahead =
+          p_.logit_info.parts > 1 || widest() <= kMostAhead || parts().key->src[0]->is_const();
+      const bool is_short = p_.keeps_queries() && widest() <= GroupAttentionPlan::kMostKept;
+      p_.stages = is_short && has_room_ahead ? 2 : 1;
       return;
     }
     p_.sub_groups = kSubGroups;

@@ -8,6 +8,7 @@
 #include "compiler/lowering/epilogue.h"
 #include "compiler/program/expr.h"
 #include "compiler/schedules/gemm_gpu/lowering.h"
+#include "compiler/schedules/quantised_gemm/lowering.h"
 #include "compiler/schedules/quantised_gemm/quantised_gemm.h"
 
 namespace bm::compiler {
@@ -277,33 +278,7 @@ class QuantisedGemm {
       const ValueId from = is_same ? b_.index(0) : width == 1 ? ValueId(base) : Expr(base * width);
       at = e_.bound(at, range, e_.make_bindings(from, body_, has_steps ? first * width : 0, 1, 0));
     }
-    return emit_word(factor, at);
-  }
-
-  /// Four contiguous elements as a word; see is_bytewise of the analysis.
-  ValueId emit_word(const Node* n, const Env& env) {
-    switch (n->op) {
-      case Op::kConst: return b_.constant({DType::kU32, 1}, in_every_byte(n->imm));
-      case Op::kLoad:
-        return b_.words(static_cast<int>(n->imm), 1, e_.emit(n->src[0], env), is_fast_);
-      case Op::kShl:
-      case Op::kShr: {
-        const ValueId word = emit_word(n->src[0], env);
-        const int64_t amount = n->src[1]->imm;
-        const bool is_left = n->op == Op::kShl;
-        const ValueId moved = is_left ? b_.shl(word, amount) : b_.shr(word, amount);
-        const int64_t kept = is_left ? 0xff << amount : 0xff >> amount;
-        return b_.bit_and(moved, b_.like_int(moved, in_every_byte(kept)));
-      }
-      case Op::kMul: {  // 1 becomes 255, and no byte carries into another
-        const Expr bit(b_, emit_word(n->src[0], env));
-        return Expr((bit << 8) - bit);
-      }
-      default: {
-        const ValueId x = emit_word(n->src[0], env), y = emit_word(n->src[1], env);
-        return b_.raw(n->op, DType::kU32, {x, y});
-      }
-    }
+    return bytes_of(e_, factor, at, is_fast_);
   }
 
   void store() {
@@ -331,6 +306,35 @@ class QuantisedGemm {
 };
 
 }  // namespace
+
+ValueId bytes_of(Emitter& e, const Node* n, const Env& env, bool is_aligned) {
+  Builder& b = e.builder();
+  const auto of = [&](size_t i) { return bytes_of(e, n->src[i], env, is_aligned); };
+  switch (n->op) {
+    case Op::kConst: return b.constant({DType::kU32, 1}, in_every_byte(n->imm));
+    case Op::kLoad: {
+      const ValueId index = e.emit(n->src[0], env);
+      return b.words(static_cast<int>(n->imm), 1, index, is_aligned);
+    }
+    case Op::kShl:
+    case Op::kShr: {
+      const ValueId word = of(0);
+      const int64_t amount = n->src[1]->imm;
+      const bool is_left = n->op == Op::kShl;
+      const ValueId moved = is_left ? b.shl(word, amount) : b.shr(word, amount);
+      const int64_t kept = is_left ? 0xff << amount : 0xff >> amount;
+      return b.bit_and(moved, b.like_int(moved, in_every_byte(kept)));
+    }
+    case Op::kMul: {  // 1 becomes 255, and no byte carries into another
+      const Expr bit(b, of(0));
+      return Expr((bit << 8) - bit);
+    }
+    default: {
+      const ValueId x = of(0), y = of(1);
+      return b.raw(n->op, DType::kU32, {x, y});
+    }
+  }
+}
 
 void lower_quantised_gemm(Emitter& e) { QuantisedGemm(e).run(); }
 

@@ -1,0 +1,338 @@
+// Attention of prompts as models ask for it: a piece of a prompt behind keys in a float16 cache, on
+// the interpreters of PTX and of AMD's instructions, against sums in float64 with fresh random
+// input. All kernels of the plan are run.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <random>
+
+#include "compiler/compile.h"
+#include "runtime/base/env.h"
+#include "runtime/base/half.h"
+#include "tensor/fusion.h"
+#include "tensor/lower.h"
+#include "tensor/rounded_activations.h"
+#include "tensor/tensor.h"
+#include "tests/unit/compiler/amd_runner.h"
+#include "tests/unit/compiler/products.h"
+#include "tests/unit/compiler/ptx_runner.h"
+
+namespace bm::test {
+namespace {
+
+struct Piece {
+  int64_t heads = 4, shared_heads = 2, width = 64, most = 48, capacity = 256;
+  int64_t count = 48, position = 0;
+  bool is_count_known = false;  ///< when the kernels are compiled
+  int64_t window = 0;           ///< not 0: so many keys are seen
+  double cap = 0;               ///< not 0: scores stay within
+  bool is_paged = false;
+  double spread = 1;  ///< of queries
+};
+
+struct PromptWay {
+  const char *card, *renderer, *instruction;
+};
+constexpr PromptWay kPromptWays[] = {{"sm_75", "PTX", "mma.sync"},
+                                     {"sm_80", "PTX", "mma.sync"},
+                                     {"sm_90", "PTX", "wgmma"},
+                                     {"gfx1100", "LLVM", "v_wmma"},
+                                     {"gfx1201", "LLVM", "v_wmma"}};
+
+constexpr int64_t kPageKeys = 16;
+
+bool is_amd_prompt(const PromptWay& w) { return std::string_view(w.card).starts_with("gfx"); }
+
+hal::Arch arch_of(const PromptWay& w) {
+  hal::Arch arch = is_amd_prompt(w) ? amd_arch(w.card) : ptx_arch();
+  arch.name = w.card;
+  return arch;
+}
+
+/// Changes a kernel's code before it is run.
+using CodeChange = std::function<void(hal::CodeObject*)>;
+
+class Prompt {
+ public:
+  Prompt(const Piece& p, const PromptWay& way)
+      : p_(p),
+        way_(way),
+        count_("count", 1, p.most),
+        position_("position", 0, p.capacity - p.most) {
+    const std::string device = fmt::format("NULL:{}::{}", way.renderer, way.card);
+    count_.set(p.count);
+    position_.set(p.position);
+    const SymInt count = p.is_count_known ? SymInt(p.count) : SymInt(count_);
+    const SymInt end = count + SymInt(position_);
+    const int64_t group = p.heads / p.shared_heads;
+    q_ = Tensor::empty({p.most, p.heads, p.width}, DType::kF32, device);
+    Tensor keys, values;
+    if (p.is_paged) {
+      k_ = Tensor::empty({p.capacity + kPageKeys, 2, p.shared_heads, p.width}, DType::kF16, device);
+      pages_ = Tensor::empty({p.capacity / kPageKeys}, DType::kI32, device);
+      const Tensor at = Tensor::arange(end, DType::kI64, device);
+      const Tensor page = pages_.take(at >> 4).cast(DType::kI64);
+      const Tensor past =
+          k_.take((page << 4) + (at & (kPageKeys - 1))).contiguous().cast(DType::kF32);
+      const auto part = [&](int64_t which) {
+        return past.slice(1, {which, which + 1})
+            .reshape({end, p.shared_heads, p.width})
+            .permute({1, 0, 2});
+      };
+      keys = part(0);
+      values = part(1);
+    } else {
+      k_ = Tensor::empty({p.capacity, p.shared_heads, p.width}, DType::kF16, device);
+      v_ = Tensor::empty({p.capacity, p.shared_heads, p.width}, DType::kF16, device);
+      const auto rows = [&](const Tensor& t) {
+        return t.shrink({{0, end}, {0, p.shared_heads}, {0, p.width}})
+            .cast(DType::kF32)
+            .permute({1, 0, 2});
+      };
+      keys = rows(k_);
+      values = rows(v_);
+    }
+    const Tensor queries = q_.shrink({{0, count}, {0, p.heads}, {0, p.width}});
+    Tensor scores = rounded_activations(queries, DType::kF16)
+                        .reshape({count, p.shared_heads, group, p.width})
+                        .permute({1, 2, 0, 3})
+                        .matmul(keys.unsqueeze(1).transpose()) *
+                    scale();
+    if (p.cap > 0) scores = (scores * (1 / p.cap)).tanh() * p.cap;
+    const Tensor query_at =
+        (Tensor::arange(count, DType::kI64, device) + Tensor::value_of(position_, device))
+            .unsqueeze(1);
+    const Tensor key_at = Tensor::arange(end, DType::kI64, device).unsqueeze(0);
+    Tensor is_visible = key_at <= query_at;
+    if (p.window > 0) is_visible = is_visible & (key_at > query_at - p.window);
+    scores = is_visible.where(scores, -HUGE_VAL);
+    result_ = scores.softmax(-1).cast(DType::kF16).matmul(values.unsqueeze(1));
+    plan_ = plan_fusion(std::array{result_.node()});
+  }
+
+  size_t kernels() const { return plan_.stored.size(); }
+
+  /// Kernels in order; failures are the test's.
+  bool run(std::mt19937_64& random, const CodeChange& change = {}) {
+    const ScopedSetting text("BM_NV_CODE", "ptx");
+    for (const NodePtr& n : plan_.order) {
+      if (!plan_.stored.contains(n.get())) continue;
+      const LoweredKernel kernel = *lower(
+          *n, nullptr, [&](const Node* s) { return s != n.get() && plan_.stored.contains(s); });
+      auto code = compiler::compile(kernel.ir, arch_of(way_), way_.renderer, {.use_cache = false});
+      EXPECT_TRUE(code) << (code ? "" : code.error().message);
+      if (!code || !run_one(kernel, *std::move(code), random, change)) return false;
+    }
+    return true;
+  }
+
+  bool has_instruction() const { return has_instruction_; }
+
+  /// Largest difference from float64 beyond what rounded weights may lose; queries are rounded
+  /// here.
+  double worst_excess() const {
+    const int64_t group = p_.heads / p_.shared_heads;
+    const std::vector<std::byte>& got = memory_.at(result_.node().get());
+    double worst = -HUGE_VAL;
+    for (int64_t h = 0; h < p_.heads; ++h)
+      for (int64_t i = 0; i < p_.count; ++i) {
+        std::vector<double> w;
+        double most = -HUGE_VAL, total = 0;
+        for (int64_t key = 0; key <= i + p_.position; ++key) {
+          double score = 0;
+          for (int64_t d = 0; d < p_.width; ++d)
+            score += query(i, h, d) * stored(0, h / group, key, d);
+          score *= scale();
+          if (p_.cap > 0) score = std::tanh(score / p_.cap) * p_.cap;
+          if (p_.window > 0 && key <= i + p_.position - p_.window) score = -HUGE_VAL;
+          w.push_back(score);
+          most = std::max(most, score);
+        }
+        for (double& x : w) total += x = std::exp(x - most);
+        for (int64_t d = 0; d < p_.width; ++d) {
+          double want = 0, size = 0, small = 0;
+          for (size_t key = 0; key < w.size(); ++key) {
+            const double v = stored(1, h / group, static_cast<int64_t>(key), d);
+            want += w[key] * v / total;
+            size += w[key] * std::fabs(v) / total;
+            small += std::fabs(v) / total;
+          }
+          float have = 0;
+          const int64_t line = h * (p_.is_count_known ? p_.count : p_.most) + i;
+          std::memcpy(&have, &got[static_cast<size_t>((line * p_.width + d) * 4)], 4);
+          const double error = std::fabs(static_cast<double>(have) - want);
+          const double room = (0x1p-11 + 0x1p-16 * p_.spread) * size + 0x1p-25 * small + 1e-6;
+          worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error - room);
+        }
+      }
+    return worst;
+  }
+
+ private:
+  double scale() const { return 1 / std::sqrt(static_cast<double>(p_.width)); }
+
+  bool run_one(const LoweredKernel& kernel, hal::CodeObject code, std::mt19937_64& random,
+               const CodeChange& change) {
+    Buffers buffers;
+    for (size_t i = 0; i < kernel.params.size(); ++i) {
+      std::vector<std::byte>& known = memory_[kernel.params[i]];
+      const DType t = kernel.ir.params[i].dtype;
+      const auto bytes = static_cast<size_t>(kernel.ir.params[i].elements * item_size(t));
+      if (i == 0) known.assign(bytes, std::byte{0xff});
+      if (known.empty()) known = fresh(kernel.params[i], t, bytes, random);
+      buffers.push_back(known);
+    }
+    std::vector<int64_t> vars;
+    for (const Var& var : kernel.vars) vars.push_back(var.value());
+    if (is_amd_prompt(way_)) {
+      const auto done = run_on_amd(code, buffers, vars);
+      EXPECT_TRUE(done) << (done ? "" : done.error().message);
+      if (!done) return false;
+      for (const auto& [name, times] : done->opcodes)
+        has_instruction_ |= times > 0 && name.starts_with(way_.instruction);
+    } else {
+      const char* image = reinterpret_cast<const char*>(code.image.data());
+      const bool is_own = std::string_view(image).find(way_.instruction) != std::string_view::npos;
+      has_instruction_ |= is_own;
+      if (change && is_own) change(&code);
+      const auto done = run_on_ptx(code, buffers, vars);
+      if (!done && change) return false;
+      EXPECT_TRUE(done) << (done ? "" : done.error().message);
+      if (!done) return false;
+    }
+    memory_[kernel.params[0]] = buffers[0];
+    return true;
+  }
+
+  /// Behind the keys that are there lie NaN.
+  std::vector<std::byte> fresh(const Node* n, DType t, size_t bytes, std::mt19937_64& random) {
+    std::vector<std::byte> out(bytes);
+    if (pages_.is_valid() && n == pages_.node().get()) {
+      for (int64_t p = 0; p < p_.capacity / kPageKeys; ++p)
+        page_of_.push_back(static_cast<int32_t>(p + 1));
+      std::shuffle(page_of_.begin(), page_of_.end(), random);
+      std::memcpy(out.data(), page_of_.data(), bytes);
+      return out;
+    }
+    std::normal_distribution<double> normal;
+    const auto size = static_cast<size_t>(item_size(t));
+    const bool is_query = n == q_.node().get();
+    const int64_t line = p_.shared_heads * p_.width;
+    for (size_t j = 0; j < bytes; j += size) {
+      const bool is_hidden = !p_.is_paged && !is_query &&
+                             static_cast<int64_t>(j / size) >= (p_.position + p_.count) * line;
+      put(t, is_hidden ? NAN : normal(random) * (is_query ? p_.spread : 1), &out[j]);
+    }
+    return out;
+  }
+
+  double query(int64_t i, int64_t head, int64_t d) const {
+    float x = 0;
+    const int64_t at = (i * p_.heads + head) * p_.width + d;
+    std::memcpy(&x, &memory_.at(q_.node().get())[static_cast<size_t>(at * 4)], 4);
+    return static_cast<double>(f16_to_f32(f32_to_f16(x)));
+  }
+
+  double stored(int64_t which, int64_t head, int64_t key, int64_t d) const {
+    const Tensor& of = which == 0 || p_.is_paged ? k_ : v_;
+    int64_t line = key;
+    if (p_.is_paged) {
+      const int64_t slot =
+          page_of_[static_cast<size_t>(key / kPageKeys)] * kPageKeys + key % kPageKeys;
+      line = slot * 2 + which;
+    }
+    uint16_t half = 0;
+    const int64_t at = (line * p_.shared_heads + head) * p_.width + d;
+    std::memcpy(&half, &memory_.at(of.node().get())[static_cast<size_t>(at * 2)], 2);
+    return static_cast<double>(f16_to_f32(half));
+  }
+
+  Piece p_;
+  PromptWay way_;
+  Var count_, position_;
+  Tensor q_, k_, v_, pages_, result_;
+  FusionPlan plan_;
+  std::map<const Node*, std::vector<std::byte>> memory_;
+  std::vector<int32_t> page_of_;
+  bool has_instruction_ = false;
+};
+
+void expect_right(const Piece& p, const PromptWay& way) {
+  SCOPED_TRACE(fmt::format(
+      "{} tokens behind {}, {} heads ({}) of {}, known {}, window {}, cap {}, paged {}, {}",
+      p.count, p.position, p.heads, p.shared_heads, p.width, p.is_count_known, p.window, p.cap,
+      p.is_paged, way.card));
+  static std::mt19937_64 random(std::random_device{}());
+  Prompt prompt(p, way);
+  ASSERT_TRUE(prompt.run(random));
+  EXPECT_TRUE(prompt.has_instruction());
+  EXPECT_LE(prompt.worst_excess(), 0);
+}
+
+void expect_right_on_all(const Piece& p) {
+  for (const PromptWay& way : kPromptWays) expect_right(p, way);
+}
+
+/// Queries as float16, attention; and of page tables, the slots and what they hold in order.
+TEST(PromptAttention, IsOneKernelBesideItsOperands) {
+  for (const PromptWay& way : kPromptWays) {
+    EXPECT_EQ(Prompt({}, way).kernels(), 2u) << way.card;
+    EXPECT_EQ(Prompt({.is_count_known = true}, way).kernels(), 2u) << way.card;
+    EXPECT_EQ(Prompt({.window = 20, .cap = 30}, way).kernels(), 2u) << way.card;
+    EXPECT_LE(Prompt({.is_paged = true}, way).kernels(), 4u) << way.card;
+  }
+}
+
+TEST(PromptAttention, FirstPiece) {
+  expect_right_on_all({});
+  expect_right_on_all({.count = 33});
+  expect_right_on_all({.heads = 8, .width = 128, .most = 40, .count = 40, .is_count_known = true});
+}
+
+TEST(PromptAttention, LaterPieces) {
+  expect_right_on_all({.count = 37, .position = 131});
+  expect_right_on_all(
+      {.heads = 6, .width = 32, .most = 41, .count = 41, .position = 77, .is_count_known = true});
+  expect_right_on_all({.count = 1, .position = 200});
+}
+
+TEST(PromptAttention, WindowsAndCaps) {
+  expect_right_on_all({.count = 45, .position = 67, .window = 40});
+  expect_right_on_all({.count = 29, .position = 100, .window = 9, .cap = 20, .spread = 8});
+}
+
+TEST(PromptAttention, PagesOfAPool) {
+  expect_right_on_all({.count = 37, .position = 131, .is_paged = true});
+  expect_right_on_all({.width = 128, .count = 48, .position = 0, .is_paged = true});
+}
+
+/// A causal bound or a position that is one off, and weights of another type.
+TEST(PromptAttention, MistakesAreNoticed) {
+  for (const auto& [from, to] : {std::pair{"", ""},
+                                 {"cvt.rn.f16x2.f32", "cvt.rn.bf16x2.f32"},
+                                 {"setp.lt.s64", "setp.le.s64"},
+                                 {"bar.sync 0;", ""}}) {
+    std::mt19937_64 random(5);
+    Prompt prompt({.count = 37, .position = 131}, kPromptWays[1]);
+    const CodeChange change = [&, from = std::string(from),
+                               to = std::string(to)](hal::CodeObject* code) {
+      if (from.empty()) return;
+      std::string text = reinterpret_cast<const char*>(code->image.data());
+      size_t places = 0;
+      for (size_t at = text.find(from); at != std::string::npos;
+           at = text.find(from, at + to.size()))
+        text.replace(at, from.size(), to), ++places;
+      EXPECT_GT(places, 0u) << from;
+      const auto bytes = std::as_bytes(std::span(text.c_str(), text.size() + 1));
+      code->image.assign(bytes.begin(), bytes.end());
+    };
+    const bool is_noticed = !prompt.run(random, change) || prompt.worst_excess() > 0;
+    EXPECT_EQ(is_noticed, !std::string_view(from).empty()) << from << " → " << to;
+  }
+}
+
+}  // namespace
+}  // namespace bm::test
