@@ -87,6 +87,19 @@ Tensor masked(Tensor logits, const Tensor& mask, bool is_causal) {
 // Fewer heads in k and v than in q: each serves a group of consecutive query heads. Causal: query
 // i sees keys 0 … i. Logits and their softmax are kept in float32 for 16-bit inputs. A query that
 // may attend to nothing gives 0.
+namespace {
+
+/// What scores are multiplied with: 1/√width unless it is given. A width that is a variable counts
+/// as it is at each run.
+Tensor score_factor(const Tensor& q, DType wide, std::optional<double> scale) {
+  const SymInt& width = q.size(-1);
+  if (scale) return *scale;
+  if (width.is_const()) return 1 / std::sqrt(static_cast<double>(width.constant()));
+  return ops::number(width, q).cast(wide).sqrt().reciprocal();
+}
+
+}  // namespace
+
 Tensor Tensor::attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                          bool is_causal, std::optional<double> scale) {
   if (q.rank() < 2 || k.rank() < 2 || q.size(-1) != k.size(-1))
@@ -105,8 +118,7 @@ Tensor Tensor::attention(const Tensor& q, const Tensor& k, const Tensor& v, cons
   }
   const DType common = promote(q.dtype(), k.dtype());
   const DType wide = ops::wide_float(common);
-  const double factor = scale ? *scale : 1 / std::sqrt(static_cast<double>(q.size(-1).max()));
-  const Tensor logits = q.matmul(keys.transpose(), wide) * factor;
+  const Tensor logits = q.matmul(keys.transpose(), wide) * score_factor(q, wide, scale);
   const Tensor masked_logits = masked(logits, mask, is_causal);
   const Tensor weights = ops::shares(masked_logits, masked_logits.rank() - 1);
   const Tensor out = weights.cast(float_dtype(v.dtype())).matmul(values);

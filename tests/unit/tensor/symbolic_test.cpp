@@ -55,6 +55,11 @@ const std::vector<SymbolicCase>& cases() {
        [](const Tensor& x, const SymInt& n) {
          return Tensor::attention(rows(x, n), rows(x, n), rows(x, n), {}, true);
        }},
+      {"attention of that width",
+       [](const Tensor& x, const SymInt& n) {
+         const Tensor q = x.slice(0, {0, n, 1}).transpose();
+         return Tensor::attention(q, q * 2, x.transpose());
+       }},
       {"gather",
        [](const Tensor& x, const SymInt& n) {
          return rows(x, n).take(Tensor::arange(n, DType::kI64, x.device().name()) * -1);
