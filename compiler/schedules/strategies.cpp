@@ -27,12 +27,6 @@ bool is_plain(const Limits& limits) { return limits.knobs && limits.knobs->get("
 
 bool is_dequantised(const Schedule& s) { return s.quantised() && s.quantised()->dequantised; }
 
-/// The plan has no choice that a knob names.
-std::vector<Knobs> no_candidates(const KernelIr& /*kernel*/, const TargetInfo& /*target*/,
-                                 const Schedule& /*schedule*/, const Knobs& /*from*/) {
-  return {};
-}
-
 // Scans come first: no other row of work-groups takes a kernel that has one.
 constexpr std::array kStrategies = {
     Strategy{.name = "scan",
@@ -83,7 +77,7 @@ constexpr std::array kStrategies = {
              .rewritten = [](const Schedule& s) { return rewritten(*s.quantised()->dequantised); },
              .lower = lower_dequantised_gemm,
              .describe = describe_dequantised,
-             .candidates = no_candidates},
+             .candidates = gemm_candidates},
     Strategy{.name = "gemm.quantised",
              .folder = "quantised_gemm",
              .has_groups = true,

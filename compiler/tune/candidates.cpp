@@ -115,7 +115,10 @@ std::vector<Knobs> gemm_candidates(const ir::KernelIr& kernel, const TargetInfo&
   } else if (const ImplicitPlan* i = schedule.implicit()) {
     rows = i->block_m();
     columns = i->block_n();
-  } else if (const QuantisedPlan* q = schedule.quantised()) {
+  } else if (const QuantisedPlan* q = schedule.quantised(); q && q->dequantised) {
+    rows = q->dequantised->block_m();
+    columns = q->dequantised->block_n();
+  } else if (q) {
     rows = q->block_m();
     columns = q->block_n();
     for (const int64_t unroll : {1, 2, 4})

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "compiler/analysis/cost.h"
+#include "compiler/schedules/gemm_gpu/knobs.h"
 #include "compiler/schedules/quantised_gemm/quantised_gemm.h"
 #include "compiler/schedules/strategy.h"
 
@@ -40,9 +41,10 @@ bool is_group(const MatrixInfo& m) {
 class DequantisedPlanner {
  public:
   DequantisedPlanner(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
-                     uint32_t most_accumulators)
+                     uint32_t most_accumulators, const Knobs* knobs)
       : kernel_(kernel),
         target_(target),
+        knobs_(knobs),
         units_(std::max(units, 1u)),
         most_accumulators_(std::min(most_accumulators, kMostDequantised)) {
     p_.sub_group = target.sub_group;
@@ -255,7 +257,7 @@ class DequantisedPlanner {
               p.stages * p.stage_bytes() > target_.pipe.group_memory_bytes ||
               p.sub_groups * p.sub_group > target_.max_block)
             continue;
-          const double cost = time(p);
+          const double cost = time(p) * asked_factor(knobs_, {.m = p.block_m(), .n = p.block_n()});
           if (best != 0 && cost >= best) continue;
           best = cost;
           found = p;
@@ -310,6 +312,7 @@ class DequantisedPlanner {
 
   const ir::KernelIr& kernel_;
   const TargetInfo& target_;
+  const Knobs* knobs_;  ///< or nullptr
   double units_;
   uint32_t most_accumulators_;  ///< accumulators of a work-item
   Shape p_;
@@ -355,11 +358,13 @@ std::optional<Schedule> make_dequantised_schedule(const ir::KernelIr& kernel,
                                                   const TargetInfo& target, uint32_t units,
                                                   const ScheduleLimits& limits) {
   if (!target.has_groups || target.matrix.empty() || !limits.has_tiles) return std::nullopt;
-  auto found = DequantisedPlanner(kernel, target, units, limits.max_accumulators).run();
+  auto found =
+      DequantisedPlanner(kernel, target, units, limits.max_accumulators, limits.knobs).run();
   if (!found || found->quantised()->dequantised->rows.size() != 1) return found;
   const auto split = with_sixteens(kernel, found->quantised()->dequantised->rows[0]->imm);
   if (!split) return found;
-  auto better = DequantisedPlanner(*split, target, units, limits.max_accumulators).run(split);
+  auto better =
+      DequantisedPlanner(*split, target, units, limits.max_accumulators, limits.knobs).run(split);
   return better ? better : found;
 }
 

@@ -11,7 +11,10 @@
 #include "compiler/compile.h"
 #include "compiler/lowering/lower.h"
 #include "compiler/tune/tuner.h"
+#include "models/llama_matrix.h"
 #include "runtime/base/env.h"
+#include "tensor/fusion.h"
+#include "tensor/lower.h"
 #include "tests/unit/compiler/dot_sums.h"
 #include "tests/unit/compiler/kernels.h"
 #include "tests/unit/compiler/products.h"
@@ -38,6 +41,19 @@ Schedule schedule_of(const Sample& s) {
   return make_schedule(s.kernel, target_info(s.arch), s.arch.units);
 }
 
+/// 128 vectors by a matrix of Q8_0 blocks, as prompts of models have them.
+ir::KernelIr prompt_kernel(const char* device) {
+  constexpr int64_t kRows = 512, kColumns = 1024;
+  const std::vector<std::byte> data(kRows * kColumns / 32 * 34);
+  const auto matrix = models::Matrix::pack(models::GgmlType::kQ8_0, data, kRows, kColumns, device);
+  const Tensor in = Tensor::empty({128, kColumns}, DType::kF32, device);
+  const NodePtr root = matrix.linear(models::QuantisedActivations(in)).node();
+  const FusionPlan plan = plan_fusion(std::array{root});
+  return std::move(lower(*root, nullptr, [&](const Node* n) {
+                     return n != root.get() && plan.stored.contains(n);
+                   })->ir);
+}
+
 /// A kernel that the row takes and those before it do not; nothing: none was drawn.
 std::optional<Sample> sample_of(const Strategy& row) {
   const auto is_of = [&](const Sample& s) { return strategy_of(schedule_of(s)).name == row.name; };
@@ -51,6 +67,7 @@ std::optional<Sample> sample_of(const Strategy& row) {
   }
   fixed.push_back(
       {test::dot_sum_kernel({.vectors = 128, .rows = 1024, .blocks = 32}), card("sm_80")});
+  fixed.push_back({prompt_kernel("NULL:PTX::sm_80"), card("sm_80")});
   if (auto parts = test::decode_attention_kernel(card("sm_80")))
     fixed.push_back({std::move(*parts), card("sm_80")});
   for (Sample& s : fixed)
