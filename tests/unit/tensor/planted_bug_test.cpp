@@ -9,6 +9,8 @@ namespace {
 struct Plant {
   const char* name;
   Row row;
+  Size size = Size::kSmall;
+  Mode mode = Mode::kFused;
 };
 
 void PrintTo(const Plant& plant, std::ostream* out) { *out << plant.row.text; }
@@ -18,9 +20,9 @@ void PrintTo(const Plant& plant, std::ostream* out) { *out << plant.row.text; }
     name, {                                                                           \
       0, Noise::kExact, "", nullptr, text, [](Operands& o) -> Tensor {                \
         auto& [x, y, z, n] = o;                                                       \
-        auto& [i, j, k, keep, t, axes, dims, pads] = n;                               \
+        auto& [i, j, k, keep, t, axes, dims, pads, length] = n;                       \
         (void)x, (void)y, (void)z, (void)i, (void)j, (void)k, (void)keep, (void)axes; \
-        (void)t, (void)dims, (void)pads;                                              \
+        (void)t, (void)dims, (void)pads, (void)length;                                \
         return __VA_ARGS__;                                                           \
       }                                                                               \
     }                                                                                 \
@@ -30,12 +32,31 @@ bool has_equal_axes(const Tensor& x, const Axes& axes) {
   return axes.size() == 2 && x.size(axes[0]) == x.size(axes[1]) && !x.size(axes[0]).is(1);
 }
 
+/// A bug that only sizes which change show, replayed.
+Plant over_lengths(Plant plant) {
+  plant.size = Size::kLengths;
+  plant.mode = Mode::kCaptured;
+  return plant;
+}
+
 std::vector<Plant> plants() {
   return {
       // One loop variable for two axes of equal size: the mean is that of the diagonal.
       BM_PLANT("VarianceOverEqualAxes", "x.var(axes, keep)",
                has_equal_axes(x, axes) ? (x - x.mean({axes[0]}, true)).square().mean(axes, keep)
                                        : x.var(axes, keep)),
+      // Over as many as there can be, not as there are.
+      over_lengths(
+          BM_PLANT("MeanOfTheMost", "x.mean(axes, keep)",
+                   axes.size() == 1 && !x.size(axes[0]).is_const()
+                       ? x.sum(axes, keep) / Tensor(static_cast<double>(x.size(axes[0]).max()))
+                       : x.mean(axes, keep))),
+      // Where the capture wrote.
+      over_lengths(BM_PLANT("PositionOfTheCapture",
+                            "(x.slice(i, {length - 1, length, 1}).assign(y), x)",
+                            (x.slice(i, {length.value() - 1, length.value(), 1}).assign(y), x))),
+      over_lengths(BM_PLANT("LengthOfTheCapture", "x.slice(i, {0, length, 1})",
+                            x.slice(i, {0, length.value(), 1}))),
       BM_PLANT("AnotherEpsilon", "x.layer_norm()", x.layer_norm({}, {}, 1e-3)),
       BM_PLANT("LastOfTies", "x.argmax(i, keep)",
                x.size(i).constant() - 1 - x.flip({i}).argmax(i, keep)),
@@ -58,9 +79,9 @@ INSTANTIATE_TEST_SUITE_P(All, PlantedBug, ::testing::ValuesIn(plants()),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
 TEST_P(PlantedBug, IsFoundAndShrunk) {
-  const Target target{"REF", Mode::kFused, &GetParam().row};
+  const Target target{"REF", GetParam().mode, &GetParam().row};
   for (uint64_t seed = 1; seed <= 800; ++seed) {
-    const Case c = draw_case(seed);
+    const Case c = draw_case(seed, GetParam().size);
     if (difference(c, target, nullptr).empty()) continue;
     std::string why;
     const Case small = shrunk(c, target, &why);
@@ -132,6 +153,18 @@ TEST(RandomProgramJudge, WhatMayBeZeroHasNoTruth) {
     ASSERT_TRUE(truth) << reason;
     EXPECT_EQ(hidden, std::vector<bool>{v == 714.0});
   }
+}
+
+/// What a program with a length is at one value: inputs cut, the rest out of sight.
+TEST(RandomProgramJudge, ALengthCutsInputs) {
+  Program p;
+  p.lengths = {2, 3};
+  p.most = 3;
+  p.inputs = {{DType::kF32, {2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}, false, {0, 1}}};  // n + 1 columns
+  EXPECT_EQ(at_length(p, 2).inputs[0].values, (std::vector<double>{1, 2, 3, 5, 6, 7}));
+  EXPECT_EQ(at_length(p, 3).inputs[0].values, p.inputs[0].values);
+  const std::vector<double> seen = poisoned(p.inputs[0].values, {2, 4}, {2, 3}, DType::kF32);
+  for (size_t k = 0; k < seen.size(); ++k) EXPECT_EQ(std::isnan(seen[k]), k % 4 == 3) << k;
 }
 
 TEST(RandomProgramJudge, SameSeedsGiveTheSamePrograms) {

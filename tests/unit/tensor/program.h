@@ -23,6 +23,7 @@ struct Numbers {
   Axes axes;
   std::vector<int64_t> dims;
   std::vector<std::pair<int64_t, int64_t>> pads;
+  SymInt length;  ///< of the program that has one: the variable, or its value where that is fixed
 };
 
 /// What a row's expression sees.
@@ -54,6 +55,8 @@ struct Row {
   const char* text;  ///< the expression, over x, y, z, i, j, k, keep, t, axes, dims, pads
   Tensor (*run)(Operands&);
   bool is_assign = false;
+  /// Begin and end along axis i of what an assignment writes; nullptr: all of it.
+  std::pair<SymInt, SymInt> (*part)(const Numbers&) = nullptr;
 };
 
 /// Operands are counted from 0 for results of steps, from -1 downwards for inputs.
@@ -68,6 +71,9 @@ struct Input {
   std::vector<int64_t> shape;
   std::vector<double> values;
   bool is_mask = false;  ///< hides elements for which no bound could be given
+  /// Of a program with a length: how `shape`, the storage, is cut before the first step. Axis a has
+  /// times[a] · length + a constant, and its storage has room for the most. Empty: is not cut.
+  std::vector<int64_t> times = {};
 };
 
 struct Program {
@@ -75,7 +81,19 @@ struct Program {
   std::vector<Input> inputs;
   std::vector<Step> steps;
   std::vector<int> outputs;
+  /// A program with a length, a variable within [1, most]: its values, in the order of the runs.
+  std::vector<int64_t> lengths = {};
+  int64_t most = 0;
 };
+
+/// Extents of an input where the length is this.
+Shape extents_of(const Program& p, const Input& in, const SymInt& length);
+/// Values with poison where an index is not below the extents.
+std::vector<double> poisoned(std::vector<double> values, const std::vector<int64_t>& shape,
+                             const std::vector<int64_t>& extents, DType t);
+/// The program of fixed sizes that a program with a length is where the length is this.
+Input at_length(const Program& p, const Input& in, int64_t length);
+Program at_length(const Program& p, int64_t length);
 
 constexpr size_t kHideRow = 0;  ///< y ? x : 0; the row after it does the same for bool
 const std::vector<Row>& rows();
@@ -105,11 +123,13 @@ bool reads_are_current(const Program& p, const std::vector<Judged>& inputs,
 /// A program and what its steps have to give.
 struct Case {
   Program program;
-  std::vector<Judged> results;
+  std::vector<Judged> results;   ///< with a length: those of fixed[0]
+  std::vector<Case> fixed = {};  ///< with a length: the case of each of program.lengths
 };
 /// Of up to 2,048 elements a value, or of up to 65,536; kProducts: of extents and types that matrix
-/// instructions take, which the dice of the others seldom give.
-enum class Size : uint8_t { kSmall, kLarge, kProducts };
+/// instructions take, which the dice of the others seldom give; kLengths: small, over a length that
+/// is a variable.
+enum class Size : uint8_t { kSmall, kLarge, kProducts, kLengths };
 Case draw_case(uint64_t seed, Size size = Size::kSmall);
 /// Nothing where the program cannot be judged.
 std::optional<Case> case_of(Program p);

@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kSmallSizes[] = {1, 2, 2, 3, 4, 5, 7, 8, 16, 16, 32, 64, 64};
 constexpr int64_t kLargeSizes[] = {1,   2,   3,   7,   16,  17,  32,  64,   64,   65,
                                    100, 127, 128, 129, 256, 256, 384, 1000, 1024, 4099};
+constexpr int64_t kLengthSizes[] = {1, 2, 2, 3, 4, 5, 8, 16, 16, 32};
 constexpr int64_t kProductSizes[] = {16, 16, 24, 32, 32, 40, 64, 64, 128};
 
 int64_t rank(const std::vector<int64_t>& shape) { return static_cast<int64_t>(shape.size()); }
@@ -42,10 +43,12 @@ const Scale& scale_of(Size size) {
   static constexpr Scale kSmall{kSmallSizes, 2048, 1 << 17, 40'000, 10, 11};
   static constexpr Scale kLarge{kLargeSizes, 65'536, 1 << 22, 1 << 21, 6, 7};
   static constexpr Scale kProducts{kProductSizes, 8192, 1 << 19, 1 << 18, 6, 5};
+  static constexpr Scale kLengths{kLengthSizes, 1024, 1 << 15, 20'000, 7, 8};
   switch (size) {
     case Size::kSmall: return kSmall;
     case Size::kLarge: return kLarge;
     case Size::kProducts: return kProducts;
+    case Size::kLengths: return kLengths;
   }
   __builtin_unreachable();
 }
@@ -71,14 +74,128 @@ Drawer::Drawer(uint64_t seed, Size size)
     real = DType::kF32;
     sizes = {4, 6, 512};
   }
+  if (size != Size::kLengths) return;
+  // Values that no constant has: an extent of a new input tells by its value what it is.
+  constexpr int64_t kLengths[] = {6, 9, 11, 13};
+  constexpr int64_t kMost[] = {14, 17, 24, 33};
+  length = kLengths[pick(std::size(kLengths))];
+  program.most = kMost[pick(std::size(kMost))];
+  variable.emplace("n", 1, program.most);
+  std::erase(sizes, 0);
+  sizes.insert(sizes.end(), {length, length});
+  if (chance(50)) sizes.push_back(program.most);
+  program.lengths = {length, 1, 2 + pick(2), program.most, 4 + pick(program.most - 4)};
+  std::sort(program.lengths.begin(), program.lengths.end());
+  program.lengths.erase(std::unique(program.lengths.begin(), program.lengths.end()),
+                        program.lengths.end());
+  std::shuffle(program.lengths.begin(), program.lengths.end(), random);
+  for (const int64_t n : program.lengths)
+    if (n != length) others.push_back({n, {}, {}});
+}
+
+/// An extent that a value over the variable has is that of the variable here, too.
+void Drawer::cut(Input* made) const {
+  std::vector<SymInt> known{SymInt(*variable)};
+  for (const std::vector<Tensor>* all : {&given_shapes, &result_shapes})
+    for (const Tensor& t : *all)
+      for (const SymInt& n : t.shape())
+        if (!n.is_const() && std::find(known.begin(), known.end(), n) == known.end())
+          known.push_back(n);
+  made->times.assign(made->shape.size(), 0);
+  variable->set(length);
+  for (size_t a = 0; a < made->shape.size(); ++a)
+    for (const SymInt& n : known)
+      if (n.value() == made->shape[a]) {
+        made->shape[a] = n.max();
+        made->times[a] = n.terms()[0].coefficient;
+        break;
+      }
+  if (std::all_of(made->times.begin(), made->times.end(), [](int64_t t) { return t == 0; }))
+    made->times.clear();
+}
+
+void Drawer::judge_newest_input() {
+  const Input& in = program.inputs.back();
+  given.resize(program.inputs.size());
+  if (!has_length()) {
+    given.back() = judge_input(in);
+    return;
+  }
+  given.back() = judge_input(at_length(program, in, length));
+  for (AtLength& other : others) {
+    other.given.resize(program.inputs.size());
+    other.given.back() = judge_input(at_length(program, in, other.length));
+  }
+  given_shapes.resize(program.inputs.size());
+  std::vector<std::pair<SymInt, SymInt>> ends;
+  for (const SymInt& n : extents_of(program, in, *variable)) ends.emplace_back(0, n);
+  const Tensor storage = Tensor::empty(Shape{in.shape.begin(), in.shape.end()}, in.dtype, "REF");
+  given_shapes.back() = in.times.empty() ? storage : storage.shrink(ends);
+}
+
+void Drawer::forget_inputs(size_t from) {
+  program.inputs.resize(from);
+  given.resize(from);
+  is_input_dead.resize(from);
+  if (!has_length()) return;
+  given_shapes.resize(from);
+  for (AtLength& other : others) other.given.resize(from);
+}
+
+bool Drawer::judge_at_others(const Step& step) {
+  const Row& row = rows()[step.row];
+  Step s = step;
+  s.n.length = *variable;
+  Operands o;
+  o.n = s.n;
+  Tensor* const places[] = {&o.x, &o.y, &o.z};
+  for (size_t a = 0; a < s.args.size(); ++a) *places[a] = shape_of_variable(s.args[a]);
+  Tensor shape;
+  if (row.is_assign) {
+    Shape wanted = o.x.shape();
+    if (row.part != nullptr) {
+      const auto [begin, end] = row.part(s.n);
+      wanted[static_cast<size_t>(s.n.i)] = end - begin;
+    }
+    if (o.y.shape() != wanted) return false;
+    shape = Tensor::empty(o.x.shape(), o.x.dtype(), "REF");
+  } else {
+    // What the API gives no meaning over a variable, it refuses.
+    try {
+      shape = row.run(o);
+    } catch (const Exception&) {
+      return false;
+    }
+  }
+  std::vector<Judged> made;
+  for (const AtLength& other : others) {
+    std::vector<const Judged*> args;
+    for (const int a : s.args)
+      args.push_back(a >= 0 ? &other.results[static_cast<size_t>(a)]
+                            : &other.given[static_cast<size_t>(-1 - a)]);
+    s.n.length = other.length;
+    std::vector<bool> hidden;
+    std::string reason;
+    std::optional<Judged> one = judge_step(s, args, &hidden, &reason);
+    if (!one || std::count(hidden.begin(), hidden.end(), true) != 0 ||
+        count_of(one->shape) > 8 * scale.most_elements)
+      return false;
+    // squeeze() keeps an axis as long as a variable, also where that is 1.
+    if (std::ssize(one->shape) != shape.rank()) return false;
+    made.push_back(std::move(*one));
+  }
+  result_shapes.push_back(std::move(shape));
+  for (size_t k = 0; k < made.size(); ++k) others[k].results.push_back(std::move(made[k]));
+  return true;
 }
 
 int Drawer::input(std::vector<int64_t> shape, DType t) {
   Input made{t, std::move(shape), {}};
+  if (has_length()) cut(&made);
   for (int64_t n = count_of(made.shape); n > 0; --n) made.values.push_back(small_value(random, t));
-  given.push_back(judge_input(made));
   is_input_dead.push_back(false);
   program.inputs.push_back(std::move(made));
+  judge_newest_input();
   return -static_cast<int>(program.inputs.size());
 }
 
@@ -86,7 +203,7 @@ int Drawer::indices(std::vector<int64_t> shape, int64_t low, int64_t high) {
   const int made = input(std::move(shape), chance(50) ? DType::kI64 : DType::kI32);
   Input& in = program.inputs.back();
   for (double& v : in.values) v = static_cast<double>(low + pick(std::max<int64_t>(high - low, 1)));
-  given.back() = judge_input(in);
+  judge_newest_input();
   return made;
 }
 
@@ -95,7 +212,7 @@ int Drawer::mask(std::vector<int64_t> shape, const std::vector<bool>& hidden) {
   Input& in = program.inputs.back();
   in.is_mask = true;
   for (size_t i = 0; i < hidden.size(); ++i) in.values[i] = hidden[i] ? 0 : 1;
-  given.back() = judge_input(in);
+  judge_newest_input();
   return made;
 }
 
@@ -416,7 +533,8 @@ namespace {
 bool choose_target(Drawer& d, Step& s) {
   std::vector<int> found;
   for (int k = -static_cast<int>(d.given.size()); k < static_cast<int>(d.results.size()); ++k) {
-    const bool has_storage = k < 0 ? !d.program.inputs[static_cast<size_t>(-1 - k)].is_mask
+    const bool has_storage = k < 0 ? !d.program.inputs[static_cast<size_t>(-1 - k)].is_mask &&
+                                         d.program.inputs[static_cast<size_t>(-1 - k)].times.empty()
                                    : rows()[d.program.steps[static_cast<size_t>(k)].row].is_assign;
     if (has_storage && d.is_alive(k) && !is_bool(d.of(k).dtype) && count_of(d.shape(k)) > 0)
       found.push_back(k);
@@ -439,6 +557,51 @@ bool assigned_part(Drawer& d, Step& s) {
   s.args.push_back(d.any(shape, dtype_of_x(d, s)));
   return true;
 }
+namespace {
+/// An axis with room for the length at its most.
+bool roomy_axis(Drawer& d, Step& s) {
+  if (!d.has_length()) return false;
+  const Dims& x = shape_of_x(d, s);
+  std::vector<int64_t> found;
+  for (int64_t a = 0; a < rank(x); ++a)
+    if (x[static_cast<size_t>(a)] >= d.program.most && d.is_fixed(s.args[0], a)) found.push_back(a);
+  if (found.empty()) return false;
+  s.n.i = found[static_cast<size_t>(d.pick(std::ssize(found)))];
+  return true;
+}
+bool roomy_target(Drawer& d, Step& s) {
+  if (!d.has_length()) return false;
+  for (int tries = 0; tries < 4; ++tries)
+    if (choose_target(d, s) && roomy_axis(d, s)) return true;
+  // A cache of a few rows, as wide as something there is.
+  const int like = d.newest_where([&](const Judged& v) {
+    return !v.shape.empty() && !is_bool(v.dtype) && count_of(v.shape) <= 128;
+  });
+  if (like == INT32_MIN) return false;
+  Dims shape = d.shape(like);
+  s.n.i = d.pick(rank(shape));
+  shape[static_cast<size_t>(s.n.i)] = d.program.most;
+  s.args[0] = d.input(shape, d.of(like).dtype);
+  return d.is_fixed(s.args[0], 0) && d.program.inputs.back().times.empty();
+}
+bool assigned_rows(Drawer& d, Step& s, int64_t count) {
+  if (!roomy_target(d, s)) return false;
+  Dims shape = d.shape(s.args[0]);
+  shape[static_cast<size_t>(s.n.i)] = count;
+  s.args.push_back(d.any(shape, dtype_of_x(d, s)));
+  return true;
+}
+}  // namespace
+bool first_rows(Drawer& d, Step& s) { return roomy_axis(d, s); }
+bool last_row(Drawer& d, Step& s) {
+  const Dims& x = shape_of_x(d, s);
+  if (!d.has_length() || x.empty()) return false;
+  s.n.i = d.pick(rank(x));
+  return x[static_cast<size_t>(s.n.i)] >= d.program.most ||
+         d.shape_of_variable(s.args[0]).size(s.n.i) == SymInt(*d.variable);
+}
+bool assigned_first(Drawer& d, Step& s) { return assigned_rows(d, s, d.length); }
+bool assigned_last(Drawer& d, Step& s) { return assigned_rows(d, s, 1); }
 
 }  // namespace draw
 
@@ -456,15 +619,21 @@ bool try_step(Drawer& d, size_t row) {
   Step s{row, {}, {}};
   const size_t inputs_before = d.program.inputs.size();
   const auto undo = [&] {
-    d.program.inputs.resize(inputs_before);
-    d.given.resize(inputs_before);
-    d.is_input_dead.resize(inputs_before);
+    d.forget_inputs(inputs_before);
     return false;
   };
   const int x = d.newest_where(fits);
   if (x == INT32_MIN) return false;
   s.args.push_back(x);
   if (!r.draw(d, s)) return undo();
+  if (d.has_length()) {
+    s.n.length = d.length;
+    // Where the API wants a number there is no variable.
+    if (std::string_view(r.text).find("constant()") != std::string_view::npos) {
+      const Tensor& shape = d.shape_of_variable(s.args[0]);
+      if (shape.rank() < 2 || !shape.size(1).is_const()) return undo();
+    }
+  }
   std::vector<const Judged*> args;
   for (const int a : s.args) args.push_back(&d.of(a));
   std::vector<bool> hidden;
@@ -474,10 +643,12 @@ bool try_step(Drawer& d, size_t row) {
     return undo();
   const auto num_hidden = std::count(hidden.begin(), hidden.end(), true);
   if (num_hidden * 20 > static_cast<int64_t>(hidden.size())) return undo();
+  if (d.has_length() && num_hidden != 0) return undo();
   if (is_float(made->dtype) && made->values.size() > 4 && d.chance(90) &&
       std::all_of(made->values.begin(), made->values.end(),
                   [&](double v) { return v == made->values[0]; }))
     return undo();
+  if (d.has_length() && !d.judge_at_others(s)) return undo();
   if (r.is_assign) {
     if (num_hidden != 0) return undo();
     // Whatever shares storage with the target has the new contents now.
@@ -540,6 +711,7 @@ Case draw_case(uint64_t seed, Size size) {
     for (int64_t n = d.has_products ? 2 + d.pick(3) : 1 + d.pick(4); n > 0; --n)
       shape.push_back(d.size());
     while (count_of(shape) > d.scale.most_elements) shape.pop_back();
+    if (d.has_length()) shape[static_cast<size_t>(d.pick(std::ssize(shape)))] = d.length;
     return shape;
   };
   d.input(fresh_shape(), d.real);
@@ -581,7 +753,18 @@ Case draw_case(uint64_t seed, Size size) {
     if (is_used[static_cast<size_t>(k)] && !d.is_dead[static_cast<size_t>(k)])
       d.program.outputs.push_back(k);
   }
-  return {std::move(d.program), std::move(d.results)};
+  for (Step& s : d.program.steps) s.n.length = 0;
+  std::vector<Case> fixed;
+  for (const int64_t n : d.program.lengths) {
+    if (n == d.length) {
+      fixed.push_back({at_length(d.program, n), d.results});
+      continue;
+    }
+    const auto other = std::ranges::find(d.others, n, &Drawer::AtLength::length);
+    fixed.push_back({at_length(d.program, n), std::move(other->results)});
+  }
+  if (!fixed.empty()) d.results = fixed[0].results;
+  return {std::move(d.program), std::move(d.results), std::move(fixed)};
 }
 
 }  // namespace bm::test

@@ -2,6 +2,7 @@
 // Choosing operands and numbers of a step.
 
 #include <functional>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -25,6 +26,11 @@ const Scale& scale_of(Size size);
 
 /// A program in the making: what exists so far, and dice.
 struct Drawer {
+  /// What the program is where its length has another value.
+  struct AtLength {
+    int64_t length;
+    std::vector<Judged> given, results;
+  };
   const Scale& scale;
   Program program;
   std::vector<Judged> results;  ///< of the steps
@@ -35,6 +41,12 @@ struct Drawer {
   std::vector<int64_t> sizes;  ///< the few this program has
   bool prefers_newest = false;
   bool has_products = false;  ///< Size::kProducts
+  /// Size::kLengths: the program is drawn at one value of its length, and every step has to be one
+  /// that can be judged at all others, and over a variable.
+  int64_t length = 0;
+  std::optional<Var> variable = std::nullopt;
+  std::vector<AtLength> others = {};
+  std::vector<Tensor> given_shapes = {}, result_shapes = {};  ///< on REF, never computed
   DType real = DType::kF32, whole = DType::kI32;
 
   Drawer(uint64_t seed, Size size);
@@ -50,6 +62,20 @@ struct Drawer {
     return arg >= 0 ? !is_dead[static_cast<size_t>(arg)]
                     : !is_input_dead[static_cast<size_t>(-1 - arg)];
   }
+  bool has_length() const { return length != 0; }
+  /// Whether axis a is as long as the variable says.
+  bool is_fixed(int arg, int64_t axis) const {
+    return !has_length() || shape_of_variable(arg).size(axis).is_const();
+  }
+  const Tensor& shape_of_variable(int arg) const {
+    return arg >= 0 ? result_shapes[static_cast<size_t>(arg)]
+                    : given_shapes[static_cast<size_t>(-1 - arg)];
+  }
+  /// Judges the newest input, again where its values have changed.
+  void judge_newest_input();
+  void forget_inputs(size_t from);
+  /// Adds what the step is at the other lengths; false where it cannot be judged at one of them.
+  bool judge_at_others(const Step& s);
   int newest_where(const std::function<bool(const Judged&)>& fits);
   /// A fresh input of small values; -1 - its index.
   int input(std::vector<int64_t> shape, DType t);
@@ -58,6 +84,9 @@ struct Drawer {
   int mask(std::vector<int64_t> shape, const std::vector<bool>& hidden);
   /// An existing value of exactly this shape and dtype, now and then, else a fresh input.
   int any(const std::vector<int64_t>& shape, DType t);
+
+ private:
+  void cut(Input* made) const;
 };
 
 namespace draw {
@@ -96,6 +125,10 @@ BM_DRAW(rows_of);
 BM_DRAW(scattered);
 BM_DRAW(assigned);
 BM_DRAW(assigned_part);
+BM_DRAW(first_rows);
+BM_DRAW(last_row);
+BM_DRAW(assigned_first);
+BM_DRAW(assigned_last);
 #undef BM_DRAW
 }  // namespace draw
 

@@ -95,6 +95,16 @@ Tensor run_row(const Step& s, const std::vector<Tensor>& args, bool is_wide) {
   return is_wide && is_float(out.dtype()) ? out.cast(DType::kF64) : out;
 }
 
+/// The step with the place that an assignment writes as j and k; k = 0: everywhere.
+Step placed(Step s) {
+  const Row& row = rows()[s.row];
+  if (row.part == nullptr) return s;
+  const auto [begin, end] = row.part(s.n);
+  s.n.j = begin.constant();
+  s.n.k = end.constant();
+  return s;
+}
+
 /// An assignment as a value: on the host, so that it is not judged by what it tests.
 Tensor assigned_value(const Step& s, const Tensor& old, const Tensor& value) {
   std::vector<std::byte> raw = old.bytes();
@@ -161,6 +171,47 @@ int64_t count_of(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
+Shape extents_of(const Program& p, const Input& in, const SymInt& length) {
+  Shape out = shape_of(in.shape);
+  for (size_t a = 0; a < in.times.size(); ++a)
+    if (const int64_t times = in.times[a]; times != 0)
+      out[a] = length * times + (in.shape[a] - times * (times > 0 ? p.most : 1));
+  return out;
+}
+
+std::vector<double> poisoned(std::vector<double> values, const std::vector<int64_t>& shape,
+                             const std::vector<int64_t>& extents, DType t) {
+  const double poison = is_float(t) ? std::nan("") : is_bool(t) ? 1 : 99;
+  for (size_t k = 0; k < values.size(); ++k) {
+    auto rest = static_cast<int64_t>(k);
+    for (size_t a = shape.size(); a-- > 0; rest /= shape[a])
+      if (rest % shape[a] >= extents[a]) values[k] = poison;
+  }
+  return values;
+}
+
+Input at_length(const Program& p, const Input& in, int64_t length) {
+  if (in.times.empty()) return in;
+  Input out{in.dtype, {}, {}, in.is_mask};
+  for (const SymInt& n : extents_of(p, in, length)) out.shape.push_back(n.constant());
+  for (size_t k = 0; k < in.values.size(); ++k) {
+    auto rest = static_cast<int64_t>(k);
+    bool is_inside = true;
+    for (size_t a = in.shape.size(); a-- > 0; rest /= in.shape[a])
+      is_inside = is_inside && rest % in.shape[a] < out.shape[a];
+    if (is_inside) out.values.push_back(in.values[k]);
+  }
+  return out;
+}
+
+Program at_length(const Program& p, int64_t length) {
+  Program out = p;
+  out.lengths.clear();
+  for (size_t i = 0; i < p.inputs.size(); ++i) out.inputs[i] = at_length(p, p.inputs[i], length);
+  for (Step& s : out.steps) s.n.length = length;
+  return out;
+}
+
 bool Judged::is_exact() const {
   return std::all_of(error.begin(), error.end(), [](double e) { return e == 0; });
 }
@@ -181,8 +232,9 @@ Judged judge_input(const Input& input) {
   return out;
 }
 
-std::optional<Judged> judge_step(const Step& step, const std::vector<const Judged*>& args,
+std::optional<Judged> judge_step(const Step& given, const std::vector<const Judged*>& args,
                                  std::vector<bool>* hidden, std::string* reason) {
+  const Step step = placed(given);
   const Row& row = rows()[step.row];
   const auto refuse = [&](std::string why) -> std::optional<Judged> {
     *reason = std::move(why);
@@ -366,6 +418,16 @@ bool reads_are_current(const Program& p, const std::vector<Judged>& inputs,
 }
 
 std::optional<Case> case_of(Program p) {
+  if (!p.lengths.empty()) {
+    std::vector<Case> fixed;
+    for (const int64_t n : p.lengths) {
+      std::optional<Case> one = case_of(at_length(p, n));
+      if (!one) return std::nullopt;
+      fixed.push_back(std::move(*one));
+    }
+    std::vector<Judged> results = fixed[0].results;
+    return Case{std::move(p), std::move(results), std::move(fixed)};
+  }
   std::vector<Judged> inputs, out;
   for (const Input& in : p.inputs) inputs.push_back(judge_input(in));
   for (size_t k = 0; k < p.steps.size(); ++k) {
@@ -394,7 +456,7 @@ std::optional<Case> case_of(Program p) {
     out.push_back(std::move(*made));
   }
   if (!reads_are_current(p, inputs, out)) return std::nullopt;
-  return Case{std::move(p), std::move(out)};
+  return Case{std::move(p), std::move(out), {}};
 }
 
 }  // namespace bm::test

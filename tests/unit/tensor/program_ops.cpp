@@ -11,9 +11,9 @@ using enum Noise;
   Row {                                                                                      \
     weight, noise, takes, draw, #__VA_ARGS__, [](Operands& o) -> Tensor {                    \
       auto& [x, y, z, n] = o;                                                                \
-      auto& [i, j, k, keep, t, axes, dims, pads] = n;                                        \
+      auto& [i, j, k, keep, t, axes, dims, pads, length] = n;                                \
       (void)x, (void)y, (void)z, (void)i, (void)j, (void)k, (void)keep, (void)t, (void)axes, \
-          (void)dims, (void)pads;                                                            \
+          (void)dims, (void)pads, (void)length;                                              \
       return __VA_ARGS__;                                                                    \
     }                                                                                        \
   }
@@ -160,6 +160,8 @@ std::vector<Row> make_rows() {
       BM_ROW(3, kExact, "fib", draw::grown, x.expand(shape_of(dims))),
       BM_ROW(5, kExact, "fib", draw::range, x.slice(i, {j, k, 1})),
       BM_ROW(2, kExact, "fib", draw::axis, x.slice(i, {{}, {}, -j})),
+      BM_ROW(12, kExact, "fib", draw::first_rows, x.slice(i, {0, length, 1})),
+      BM_ROW(4, kExact, "fib", draw::last_row, x.slice(i, {length - 1, length, 1})),
       BM_ROW(3, kExact, "fib", draw::axis, x.flip({i})),
       BM_ROW(4, kExact, "fi", draw::padded, x.pad(room(pads), 1)),
       BM_ROW(2, kExact, "fib", draw::axis, x.roll(j, i)),
@@ -186,6 +188,14 @@ std::vector<Row> make_rows() {
   };
   assigns(BM_ROW(6, kRounded, "fi", draw::assigned, x.assign(y)));
   assigns(BM_ROW(6, kRounded, "fi", draw::assigned_part, (x.slice(i, {j, k, 1}).assign(y), x)));
+  r.back().part = [](const Numbers& n) { return std::pair(SymInt(n.j), SymInt(n.k)); };
+  // As a key-value cache is filled.
+  assigns(BM_ROW(6, kRounded, "fi", draw::assigned_last,
+                 (x.slice(i, {length - 1, length, 1}).assign(y), x)));
+  r.back().part = [](const Numbers& n) { return std::pair(n.length - 1, n.length); };
+  assigns(
+      BM_ROW(6, kRounded, "fi", draw::assigned_first, (x.slice(i, {0, length, 1}).assign(y), x)));
+  r.back().part = [](const Numbers& n) { return std::pair(SymInt(0), n.length); };
   return r;
 }
 

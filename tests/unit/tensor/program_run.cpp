@@ -11,13 +11,34 @@ namespace {
 
 Shape shape_of(const std::vector<int64_t>& sizes) { return {sizes.begin(), sizes.end()}; }
 
-/// The program's inputs; with `turn`, their values moved on by so many elements.
-std::vector<Tensor> inputs_of(const Program& p, const std::string& device, size_t turn = 0) {
+std::vector<int64_t> sizes_now(const Shape& shape) {
+  std::vector<int64_t> out;
+  for (const SymInt& n : shape) out.push_back(n.value());
+  return out;
+}
+
+/// What the first step sees: inputs cut to the length.
+std::vector<Tensor> cut(const Program& p, std::vector<Tensor> inputs, const SymInt& length) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (p.inputs[i].times.empty()) continue;
+    std::vector<std::pair<SymInt, SymInt>> ends;
+    for (const SymInt& n : extents_of(p, p.inputs[i], length)) ends.emplace_back(0, n);
+    inputs[i] = inputs[i].shrink(ends);
+  }
+  return inputs;
+}
+
+/// The program's inputs; with `turn`, their values moved on by so many elements. What lies beyond
+/// the length is poison.
+std::vector<Tensor> inputs_of(const Program& p, const std::string& device, size_t turn = 0,
+                              int64_t length = 0) {
   std::vector<Tensor> out;
   for (const Input& in : p.inputs) {
     std::vector<double> v = in.values;
     if (!v.empty())
       std::rotate(v.begin(), v.begin() + static_cast<int64_t>(turn % v.size()), v.end());
+    if (!in.times.empty())
+      v = poisoned(v, in.shape, sizes_now(extents_of(p, in, length)), in.dtype);
     out.push_back(tensor_of(v, shape_of(in.shape), in.dtype, device));
   }
   return out;
@@ -34,12 +55,13 @@ int root_of(const Program& p, int a) {
 }
 
 void run_steps(const Program& p, size_t begin, size_t end, const std::vector<Tensor>& inputs,
-               const Target& target, std::vector<Tensor>& results) {
+               const Target& target, std::vector<Tensor>& results, const SymInt& length = 0) {
   results.resize(p.steps.size());
   for (size_t k = begin; k < end; ++k) {
     const Step& s = p.steps[k];
     Operands o;
     o.n = s.n;
+    if (!p.lengths.empty()) o.n.length = length;
     Tensor* const places[] = {&o.x, &o.y, &o.z};
     for (size_t a = 0; a < s.args.size(); ++a) {
       const int arg = s.args[a];
@@ -61,9 +83,9 @@ std::vector<Tensor> outputs_of(const Program& p, const std::vector<Tensor>& resu
 }
 
 std::vector<Tensor> run_all(const Program& p, const std::vector<Tensor>& inputs,
-                            const Target& target) {
+                            const Target& target, const SymInt& length = 0) {
   std::vector<Tensor> results;
-  run_steps(p, 0, p.steps.size(), inputs, target, results);
+  run_steps(p, 0, p.steps.size(), cut(p, inputs, length), target, results, length);
   return outputs_of(p, results);
 }
 
@@ -71,7 +93,7 @@ std::vector<Tensor> run_all(const Program& p, const std::vector<Tensor>& inputs,
 std::string compare(const Tensor& actual, const Judged& wanted, Tally* tally) {
   if (actual.dtype() != wanted.dtype)
     return fmt::format("is {}, not {}", dtype_name(actual.dtype()), dtype_name(wanted.dtype));
-  if (actual.shape() != shape_of(wanted.shape))
+  if (sizes_now(actual.shape()) != wanted.shape)
     return fmt::format("has shape {}, not {}", to_string(actual.shape()),
                        to_string(shape_of(wanted.shape)));
   if (tally) tally->compared += static_cast<uint64_t>(count_of(wanted.shape));
@@ -167,7 +189,7 @@ std::vector<std::vector<Tensor>> run_together(std::span<const Case* const> cases
 
 /// The first half as a Jit of its own, called by the rest.
 std::vector<Tensor> run_nested(const Program& p, const std::vector<Tensor>& in,
-                               Jit<Function>& inner, const Target& target) {
+                               Jit<Function>& inner, const Target& target, const SymInt& length) {
   const size_t half = p.steps.size() / 2;
   const std::vector<Tensor>& made = inner(in);
   std::vector<Tensor> results(p.steps.size());
@@ -175,25 +197,43 @@ std::vector<Tensor> run_nested(const Program& p, const std::vector<Tensor>& in,
     const int root = root_of(p, static_cast<int>(k));
     results[k] = root >= 0 ? in[static_cast<size_t>(root)] : made[next++];
   }
-  run_steps(p, half, p.steps.size(), in, target, results);
+  run_steps(p, half, p.steps.size(), cut(p, in, length), target, results, length);
   return outputs_of(p, results);
 }
 
 std::string run_captured(const Case& c, const Target& target, Tally* tally) {
   const Program& p = c.program;
   const bool is_nested = target.mode == Mode::kNested && p.steps.size() > 1;
+  std::optional<Var> variable;
+  if (!p.lengths.empty()) variable.emplace("n", 1, p.most);
+  const SymInt length = variable ? SymInt(*variable) : SymInt(0);
   Jit<Function> inner([&](const std::vector<Tensor>& in) {
     std::vector<Tensor> results, out;
-    run_steps(p, 0, p.steps.size() / 2, in, target, results);
+    run_steps(p, 0, p.steps.size() / 2, cut(p, in, length), target, results, length);
     for (size_t k = 0; k < p.steps.size() / 2; ++k)
       if (root_of(p, static_cast<int>(k)) < 0) out.push_back(results[k].contiguous());
     return out;
   });
-  Jit<Function> step(
-      is_nested ? Function([&](const std::vector<Tensor>& in) {
-        return run_nested(p, in, inner, target);
-      })
-                : Function([&](const std::vector<Tensor>& in) { return run_all(p, in, target); }));
+  Jit<Function> step(is_nested ? Function([&](const std::vector<Tensor>& in) {
+    return run_nested(p, in, inner, target, length);
+  })
+                               : Function([&](const std::vector<Tensor>& in) {
+                                   return run_all(p, in, target, length);
+                                 }));
+  if (variable) {
+    // Plain and captured at the first length, then a replay at each.
+    for (size_t call = 0; call < p.lengths.size() + 2; ++call) {
+      const size_t at = call < 2 ? 0 : call - 2;
+      variable->set(p.lengths[at]);
+      const std::vector<Tensor> inputs =
+          inputs_of(p, target.device, call < 2 ? call + 1 : 0, p.lengths[at]);
+      const std::vector<Tensor>& outputs = step(inputs);
+      if (call < 2) continue;
+      if (std::string what = compare_all(c.fixed[at], inputs, outputs, tally); !what.empty())
+        return fmt::format("replay at length {}: {}", p.lengths[at], what);
+    }
+    return "";
+  }
   // Plain, captured, replayed: the replays see other values than the capture.
   for (const size_t turn : {1U, 2U, 0U, 3U, 0U}) {
     const std::vector<Tensor> inputs = inputs_of(p, target.device, turn);
@@ -201,6 +241,21 @@ std::string run_captured(const Case& c, const Target& target, Tally* tally) {
     if (turn != 0) continue;
     if (std::string what = compare_all(c, inputs, outputs, tally); !what.empty())
       return "replay: " + what;
+  }
+  return "";
+}
+
+/// Plainly, fused or step by step, at one length after the other.
+std::string run_lengths(const Case& c, const Target& target, Tally* tally) {
+  const Program& p = c.program;
+  const Var variable("n", 1, p.most);
+  for (size_t at = 0; at < p.lengths.size(); ++at) {
+    variable.set(p.lengths[at]);
+    const std::vector<Tensor> inputs = inputs_of(p, target.device, 0, p.lengths[at]);
+    std::vector<Tensor> outputs = run_all(p, inputs, target, variable);
+    realize_all(outputs);
+    if (std::string what = compare_all(c.fixed[at], inputs, outputs, tally); !what.empty())
+      return fmt::format("length {}: {}", p.lengths[at], what);
   }
   return "";
 }
@@ -218,7 +273,10 @@ const char* mode_name(Mode mode) {
 }
 
 std::vector<Tensor> lazy_outputs(const Program& p, const std::string& device) {
-  return run_all(p, inputs_of(p, device), {device});
+  if (p.lengths.empty()) return run_all(p, inputs_of(p, device), {device});
+  const Var variable("n", 1, p.most);
+  variable.set(p.lengths[0]);
+  return run_all(p, inputs_of(p, device, 0, p.lengths[0]), {device}, variable);
 }
 
 std::string difference(const Case& c, const Target& target, Tally* tally) {
@@ -231,6 +289,7 @@ std::string difference(const Case& c, const Target& target, Tally* tally) {
   try {
     if ((target.mode == Mode::kCaptured || target.mode == Mode::kNested) && has_elements)
       return run_captured(c, target, tally);
+    if (!p.lengths.empty()) return run_lengths(c, target, tally);
     const std::vector<Tensor> inputs = inputs_of(p, target.device);
     std::vector<Tensor> outputs = run_all(p, inputs, target);
     realize_all(outputs);
@@ -244,8 +303,9 @@ std::vector<std::string> differences(std::span<const Case* const> cases, const T
                                      Tally* tally) {
   std::vector<std::string> out;
   const bool is_captured = target.mode == Mode::kCaptured || target.mode == Mode::kNested;
+  const bool has_length = !cases.empty() && !cases[0]->program.lengths.empty();
   try {
-    if (cases.size() > 1 && !is_captured) {
+    if (cases.size() > 1 && !is_captured && !has_length) {
       std::vector<std::vector<Tensor>> inputs;
       for (const Case* c : cases) inputs.push_back(inputs_of(c->program, target.device));
       const std::vector<std::vector<Tensor>> outputs = run_together(cases, inputs, target);

@@ -30,6 +30,8 @@ Program compacted(const Program& p) {
   }
   Program out;
   out.seed = p.seed;
+  out.lengths = p.lengths;
+  out.most = p.most;
   std::vector<int> at(p.steps.size()), at_input(p.inputs.size());
   const auto moved = [&](int a) {
     return a >= 0 ? at[static_cast<size_t>(a)] : at_input[static_cast<size_t>(-1 - a)];
@@ -63,7 +65,8 @@ class Shrinker {
       : best_(std::move(c)), target_(target), why_(difference(best_, target, nullptr)) {}
 
   Case run(std::string* why) {
-    while (fewer_outputs() || fewer_steps() || smaller_shapes() || simpler_values()) {}
+    while (fewer_outputs() || fewer_steps() || fewer_lengths() || smaller_shapes() ||
+           simpler_values()) {}
     *why = why_;
     return std::move(best_);
   }
@@ -98,6 +101,27 @@ class Shrinker {
     return false;
   }
 
+  bool fewer_lengths() {
+    for (size_t k = 0; k < best_.program.lengths.size() && best_.program.lengths.size() > 1; ++k) {
+      Program p = best_.program;
+      p.lengths.erase(p.lengths.begin() + static_cast<int64_t>(k));
+      if (try_program(std::move(p))) return true;
+    }
+    return false;
+  }
+
+  /// Times that each axis of a step's result has the length; nothing where that is not known.
+  std::optional<std::vector<int64_t>> times_of(size_t k) const {
+    const std::vector<int64_t>& lengths = best_.program.lengths;
+    if (lengths.size() < 2) return std::nullopt;
+    const std::vector<int64_t>&a = best_.fixed[0].results[k].shape,
+          &b = best_.fixed[1].results[k].shape;
+    std::vector<int64_t> out;
+    for (size_t axis = 0; axis < a.size(); ++axis)
+      out.push_back((a[axis] - b[axis]) / (lengths[0] - lengths[1]));
+    return out;
+  }
+
   bool fewer_steps() {
     bool has_shrunk = false;
     // An output further up.
@@ -123,6 +147,19 @@ class Shrinker {
       return false;
     const Judged& v = best_.results[static_cast<size_t>(k)];
     Input in{v.dtype, v.shape, numbers(v.truth)};
+    if (!p.lengths.empty()) {
+      const auto times = times_of(static_cast<size_t>(k));
+      if (!times) return false;
+      in.times = *times;
+      for (size_t a = 0; a < in.shape.size(); ++a) {
+        const int64_t widest = in.times[a] > 0 ? p.most : 1;
+        in.shape[a] += in.times[a] * (widest - p.lengths[0]);
+      }
+      const size_t count = in.values.size();
+      in.values.resize(static_cast<size_t>(count_of(in.shape)));
+      for (size_t i = count; i < in.values.size(); ++i) in.values[i] = in.values[i % count];
+      if (std::ranges::all_of(in.times, [](int64_t t) { return t == 0; })) in.times.clear();
+    }
     for (double& x : in.values)
       if (v.dtype == DType::kF32)
         x = static_cast<double>(static_cast<float>(x));
@@ -162,6 +199,7 @@ class Shrinker {
       if (best_.program.inputs[i].shape.size() > 1 && best_.program.inputs[i].shape[0] == 1) {
         Program p = best_.program;
         p.inputs[i].shape.erase(p.inputs[i].shape.begin());
+        if (!p.inputs[i].times.empty()) p.inputs[i].times.erase(p.inputs[i].times.begin());
         if (try_program(std::move(p))) return true;
       }
     return false;
@@ -169,8 +207,8 @@ class Shrinker {
   Program resized(int64_t from, int64_t to) const {
     Program p = best_.program;
     for (Input& in : p.inputs) {
-      for (int64_t& n : in.shape)
-        if (n == from) n = to;
+      for (size_t a = 0; a < in.shape.size(); ++a)
+        if (in.shape[a] == from && (in.times.empty() || in.times[a] == 0)) in.shape[a] = to;
       in.values.resize(static_cast<size_t>(count_of(in.shape)));
     }
     for (Step& s : p.steps)
@@ -200,6 +238,13 @@ class Shrinker {
 
 std::string list(const std::vector<int64_t>& v) {
   return fmt::format("{{{}}}", fmt::join(v, ", "));
+}
+
+/// times · name + constant, over one variable at most.
+std::string text_of(const SymInt& n) {
+  if (n.is_const()) return std::to_string(n.constant());
+  const SymInt::Term& term = n.terms()[0];
+  return fmt::format("SymInt({}) * {} + {}", term.var.name(), term.coefficient, n.constant());
 }
 
 const char* dtype_text(DType t) {
@@ -240,6 +285,7 @@ std::string expression(const Step& s) {
     if (word == "keep") return std::string(s.n.keep ? "true" : "false");
     if (word == "t") return std::string(dtype_text(s.n.t));
     if (word == "axes") return list(s.n.axes);
+    if (word == "length") return std::string("length");
     if (word == "dims") return list(s.n.dims);
     if (word == "pads") {
       std::vector<std::string> pairs;
@@ -274,37 +320,81 @@ Case shrunk(Case c, const Target& target, std::string* why) {
 
 std::string source_of(const Program& p, const Target& target) {
   const auto& [device, mode, planted] = target;
+  const bool has_length = !p.lengths.empty();
   std::string out = fmt::format(
-      "// Seed {}, {}, {}.\n#include <array>\n#include <cstdio>\n\n#include \"tensor/jit.h\"\n"
-      "#include \"tensor/tensor.h\"\n\nusing namespace bm;\n\n"
+      "// Seed {}, {}, {}.\n#include <array>\n#include <cmath>\n#include <cstdio>\n\n"
+      "#include \"tensor/jit.h\"\n#include \"tensor/tensor.h\"\n\nusing namespace bm;\n\n"
       "Shape shape_of(const std::vector<int64_t>& dims) {{ return {{dims.begin(), dims.end()}}; "
       "}}\n"
       "std::vector<std::pair<SymInt, SymInt>> room(\n"
       "    const std::vector<std::pair<int64_t, int64_t>>& pads) {{\n"
-      "  return {{pads.begin(), pads.end()}};\n}}\n\n"
-      "std::vector<Tensor> inputs(const char* device) {{\n  std::vector<Tensor> in;\n",
+      "  return {{pads.begin(), pads.end()}};\n}}\n\n",
       p.seed, device, mode_name(mode));
-  for (const Input& in : p.inputs)
+  if (has_length)
     out += fmt::format(
-        "  in.push_back(Tensor::from<double>(std::vector<double>{{{}}}, shape_of({}), device)\n"
+        "const Var n(\"n\", 1, {});\nSymInt length = n;  // on REF its value\n"
+        "std::vector<double> poisoned(std::vector<double> v, std::vector<int64_t> shape,\n"
+        "                             std::vector<int64_t> ends, double poison) {{\n"
+        "  for (size_t k = 0; k < v.size(); ++k) {{\n    int64_t rest = k;\n"
+        "    for (size_t a = shape.size(); a-- > 0; rest /= shape[a])\n"
+        "      if (rest % shape[a] >= ends[a]) v[k] = poison;\n  }}\n  return v;\n}}\n\n",
+        p.most);
+  out += "std::vector<Tensor> inputs(const char* device) {\n  std::vector<Tensor> in;\n";
+  for (const Input& in : p.inputs) {
+    std::string values = fmt::format("std::vector<double>{{{}}}", fmt::join(in.values, ", "));
+    if (!in.times.empty()) {
+      std::vector<std::string> ends;
+      for (const SymInt& n : extents_of(p, in, Var("n", 1, p.most)))
+        ends.push_back(n.is_const() ? n.to_string() : fmt::format("({}).value()", text_of(n)));
+      values =
+          fmt::format("poisoned({}, {}, {{{}}}, {})", values, list(in.shape), fmt::join(ends, ", "),
+                      is_float(in.dtype)  ? "NAN"
+                      : is_bool(in.dtype) ? "1"
+                                          : "99");
+    }
+    out += fmt::format(
+        "  in.push_back(Tensor::from<double>({}, shape_of({}), device)\n"
         "                   .cast({}).realize());\n",
-        fmt::join(in.values, ", "), list(in.shape), dtype_text(in.dtype));
+        values, list(in.shape), dtype_text(in.dtype));
+  }
   out +=
       "  return in;\n}\n\nstd::vector<Tensor> program(const std::vector<Tensor>& inputs) {\n"
       "  std::vector<Tensor> in = inputs;\n";
+  for (size_t i = 0; i < p.inputs.size(); ++i) {
+    if (p.inputs[i].times.empty()) continue;
+    std::vector<std::string> ends;
+    for (const SymInt& n : extents_of(p, p.inputs[i], Var("length", 1, p.most)))
+      ends.push_back(fmt::format("{{0, {}}}", text_of(n)));
+    out += fmt::format("  in[{}] = in[{}].shrink({{{}}});\n", i, i, fmt::join(ends, ", "));
+  }
   for (size_t k = 0; k < p.steps.size(); ++k)
     out += fmt::format("  Tensor s{} = {};{}\n", k, expression(p.steps[k]),
                        mode == Mode::kSteps ? fmt::format(" s{}.realize();", k) : "");
   std::vector<std::string> contiguous;
   for (const int k : p.outputs) contiguous.push_back(fmt::format("s{}.contiguous()", k));
   out += fmt::format("  return {{{}}};\n}}\n\n", fmt::join(contiguous, ", "));
-  out += "int main() {\n  std::vector<Tensor> a = inputs(\"REF\"), x = program(a);\n";
-  if (mode == Mode::kCaptured || mode == Mode::kNested)
+  out += "int main() {\n";
+  const bool is_captured = mode == Mode::kCaptured || mode == Mode::kNested;
+  if (is_captured)
     out += fmt::format(
-        "  Jit step([](const std::vector<Tensor>& in) {{ return program(in); }});  // {}\n"
+        "  Jit step([](const std::vector<Tensor>& in) {{ return program(in); }});  // {}\n",
+        mode == Mode::kNested ? "its first half was a Jit of its own" : "the third call replays");
+  if (has_length) {
+    std::vector<int64_t> calls = p.lengths;
+    if (is_captured) calls.insert(calls.begin(), 2, p.lengths[0]);
+    out += fmt::format("  for (const int64_t value : {}) {{\n  n.set(value), length = value;\n",
+                       list(calls));
+  }
+  out += "  std::vector<Tensor> a = inputs(\"REF\"), x = program(a);\n";
+  if (has_length)
+    out += fmt::format(
+        "  length = n;\n  std::vector<Tensor> b = inputs(\"{}\"), y = {}(b);\n"
+        "  std::printf(\"length %d\\n\", static_cast<int>(value));\n",
+        device, is_captured ? "step" : "program");
+  else if (is_captured)
+    out += fmt::format(
         "  std::vector<Tensor> b, y;\n"
         "  for (int call = 0; call < 3; ++call) b = inputs(\"{}\"), y = step(b);\n",
-        mode == Mode::kNested ? "its first half was a Jit of its own" : "the third call replays",
         device);
   else
     out += fmt::format("  std::vector<Tensor> b = inputs(\"{}\"), y = program(b);\n", device);
@@ -314,9 +404,13 @@ std::string source_of(const Program& p, const Target& target) {
       "    const auto p = x[k].to(\"REF\").cast(DType::kF64).data<double>(),\n"
       "               q = y[k].to(\"REF\").cast(DType::kF64).data<double>();\n"
       "    for (size_t i = 0; i < p.size(); ++i)\n"
-      "      if (p[i] != q[i]) std::printf(\"%zu[%zu]: REF %.17g, device %.17g\\n\", k, i, p[i], "
+      "      if (p[i] != q[i]POISON) std::printf(\"%zu[%zu]: REF %.17g, device %.17g\\n\", k, i, "
+      "p[i], "
       "q[i]);\n"
-      "  }\n}\n";
+      "  }\n";
+  out += has_length ? "  }\n}\n" : "}\n";
+  const std::string_view both = "POISON";
+  out.replace(out.find(both), both.size(), has_length ? " && p[i] == p[i]" : "");
   return out;
 }
 

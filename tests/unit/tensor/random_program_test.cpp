@@ -116,7 +116,11 @@ std::vector<Share> shares() {
                          {"CL", "CL", 2001, 12},
                          {"CPU_LLVM_LARGE", "CPU:LLVM", 1, 40, Size::kLarge},
                          {"CPU_CLANG_LARGE", "CPU:CLANG", 1001, 4, Size::kLarge},
-                         {"CL_LARGE", "CL", 2001, 4, Size::kLarge}};
+                         {"CL_LARGE", "CL", 2001, 4, Size::kLarge},
+                         {"REF_LENGTHS", "REF", 1, 20, Size::kLengths},
+                         {"CPU_LLVM_LENGTHS", "CPU:LLVM", 1, 60, Size::kLengths},
+                         {"CPU_CLANG_LENGTHS", "CPU:CLANG", 1001, 4, Size::kLengths},
+                         {"CL_LENGTHS", "CL", 2001, 4, Size::kLengths}};
   // Simulated GPUs, by name.
   for (const char* device : devices_and({})) {
     static std::deque<std::string> names;
@@ -127,6 +131,7 @@ std::vector<Share> shares() {
     out.push_back({names.emplace_back(name + "_LARGE").c_str(), device, 3001, 4, Size::kLarge});
     out.push_back(
         {names.emplace_back(name + "_PRODUCTS").c_str(), device, 3001, 8, Size::kProducts});
+    out.push_back({names.emplace_back(name + "_LENGTHS").c_str(), device, 3001, 8, Size::kLengths});
   }
   return out;
 }
@@ -203,7 +208,8 @@ TEST_P(RandomProgram, AgreesWithTheReference) {
 using Counts = std::map<std::string_view, uint64_t>;
 
 /// Adds how often kernels of the program have each strategy on a card that is not here.
-void count_strategies(const Program& program, const std::string& device, Counts* counts) {
+void count_strategies(const Program& program, const std::string& device, Counts* counts,
+                      bool only_variable = false) {
   const hal::Arch& arch = runtime::open_device(device).value()->hal().arch();
   const std::vector<Tensor> outputs = lazy_outputs(program, device);
   std::vector<NodePtr> roots;
@@ -213,7 +219,7 @@ void count_strategies(const Program& program, const std::string& device, Counts*
     if (!plan.stored.contains(n.get())) continue;
     const auto kernel =
         lower(*n, nullptr, [&](const Node* other) { return plan.stored.contains(other); });
-    if (!kernel) continue;
+    if (!kernel || (only_variable && kernel->vars.empty())) continue;
     const auto schedule =
         compiler::make_schedule(kernel->ir, compiler::target_info(arch), arch.units);
     ++(*counts)[compiler::strategy_of(schedule).name];
@@ -243,6 +249,25 @@ TEST(RandomProgramCensus, ProgramsHaveTheStrategiesOfGpus) {
       if (!row.has_groups || is_elsewhere) continue;
       EXPECT_TRUE(counts[i].contains(row.name)) << devices[i] << ": no program has " << row.name;
     }
+  }
+}
+
+/// Those with a length bring kernels over a variable to the same cards.
+TEST(RandomProgramCensus, LengthsHaveTheStrategiesOfGpus) {
+  const std::array devices{"NULL:PTX::sm_80,2", "NULL:LLVM::gfx1100,4"};
+  std::array<Counts, devices.size()> counts;
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    const Case c = draw_case(seed, Size::kLengths);
+    for (size_t i = 0; i < devices.size(); ++i) {
+      Counts all;
+      count_strategies(c.program, devices[i], &all, true);
+      for (const auto& [name, count] : all) counts[i][name] += count;
+    }
+  }
+  for (size_t i = 0; i < devices.size(); ++i) {
+    for (const auto& [name, count] : counts[i])
+      fmt::print("{}: {} {} over a variable\n", devices[i], count, name);
+    EXPECT_FALSE(counts[i].empty());
   }
 }
 
