@@ -20,6 +20,8 @@ from limits import seconds
 
 PROGRAM = sys.argv.pop(1)
 NOBODY = 65534
+# A user whom no other process is: the kernel counts processes by user, those of other tests too.
+SOMEBODY = 60000 + os.getpid() % 5000
 MODEL = "models/bundled/licence.gguf"
 PROMPT = "Permission is hereby granted"
 
@@ -123,15 +125,15 @@ class Limits(unittest.TestCase):
         with tempfile.TemporaryDirectory() as cache:
             os.chmod(cache, 0o700)
             if os.getuid() == 0 and any(kind == resource.RLIMIT_NPROC for kind, _ in limits):
-                os.chown(cache, NOBODY, NOBODY)
+                os.chown(cache, SOMEBODY, SOMEBODY)
 
             def apply():
                 for kind, value in limits:
                     resource.setrlimit(kind, value if isinstance(value, tuple) else (value, value))
                     if kind == resource.RLIMIT_NPROC and os.getuid() == 0:  # root is not bound by it
                         os.setgroups([])
-                        os.setgid(NOBODY)
-                        os.setuid(NOBODY)
+                        os.setgid(SOMEBODY)
+                        os.setuid(SOMEBODY)
 
             return subprocess.run([PROGRAM, *args], capture_output=True, timeout=timeout, preexec_fn=apply,
                                   env={**os.environ, "BM_CACHE_DIR": cache, **(env or {})})
