@@ -21,7 +21,7 @@ CANNOT_RUN_HERE = 77
 BODY = {"prompt": "Permission is", "max_tokens": 4, "temperature": 0}
 PREPARED = 300  # kernels: more than a server runs by itself after its first answer
 REQUESTS = 30
-NOWHERE = "ead00000000"  # where the planted kernel reads
+NOWHERE = "ead00000"  # where the planted kernel reads, a few pages on at most
 
 
 def start(device, *front):
