@@ -14,6 +14,13 @@
 
 namespace bm::test {
 
+/// A size that is no variable.
+BM_HELPER(
+    kFixedText, inline int64_t fixed(const SymInt& n) {
+      if (!n.is_const()) raise(Code::kInvalidArgument, "{} is a variable", n.to_string());
+      return n.constant();
+    })
+
 /// Which keys a query sees: those up to its own, `offset` further on, and of them the last ones.
 BM_HELPER(
     kSeenText,
@@ -29,7 +36,7 @@ BM_HELPER(
 BM_HELPER(
     kMixedText,
     inline Tensor mixed(const Tensor& q, const Tensor& kv, int64_t offset, double cap, DType wide) {
-      const int64_t heads = q.size(1).constant(), shared = kv.size(1).constant();
+      const int64_t heads = fixed(q.size(1)), shared = fixed(kv.size(1));
       const Tensor k = kv.index({0}).cast(wide), v = kv.index({1}).cast(wide);
       const Tensor grouped =
           q.reshape({q.size(0), shared, heads / shared, q.size(2)}).permute({1, 2, 0, 3});
@@ -42,7 +49,7 @@ BM_HELPER(
 /// Rotary embedding of [..., m, d] by angles [m, d/2]: first half with second half.
 BM_HELPER(
     kRotatedText, inline Tensor rotated(const Tensor& x, const Tensor& angles) {
-      const int64_t half = x.size(-1).constant() / 2;
+      const int64_t half = fixed(x.size(-1)) / 2;
       const Tensor a = x.slice(-1, {0, half, 1}), b = x.slice(-1, {half, {}, 1});
       const Tensor c = angles.cos(), s = angles.sin();
       return Tensor::cat(std::array{a * c - b * s, b * c + a * s}, -1);
@@ -51,7 +58,7 @@ BM_HELPER(
 /// The same, neighbor with neighbor.
 BM_HELPER(
     kRotatedPairsText, inline Tensor rotated_pairs(const Tensor& x, const Tensor& angles) {
-      const Tensor pairs = x.unflatten(-1, {x.size(-1).constant() / 2, 2});
+      const Tensor pairs = x.unflatten(-1, {fixed(x.size(-1)) / 2, 2});
       const Tensor a = pairs.slice(-1, {0, 1, 1}).squeeze(-1);
       const Tensor b = pairs.slice(-1, {1, 2, 1}).squeeze(-1);
       const Tensor c = angles.cos(), s = angles.sin();
@@ -92,8 +99,8 @@ BM_HELPER(
                  : name;
     })
 
-inline constexpr std::array kHelpers{kSeenText,         kMixedText,    kRotatedText,
-                                     kRotatedPairsText, kUnpackedText, kUnpackedWordsText,
-                                     kBlockProductText, kBesideText};
+inline constexpr std::array kHelpers{kFixedText,         kSeenText,         kMixedText,
+                                     kRotatedText,       kRotatedPairsText, kUnpackedText,
+                                     kUnpackedWordsText, kBlockProductText, kBesideText};
 
 }  // namespace bm::test
