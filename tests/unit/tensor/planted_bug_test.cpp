@@ -1,6 +1,7 @@
 // Random programs find bugs: each of these stands for a row of the table on the device only, and
 // has to be found among the first programs and shrunk to little.
 #include "tests/unit/tensor/program.h"
+#include "tests/unit/tensor/program_helpers.h"
 #include "tests/unit/tensor/support.h"
 
 namespace bm::test {
@@ -39,6 +40,19 @@ Plant over_lengths(Plant plant) {
   return plant;
 }
 
+/// Heads of keys one after the other, where groups of queries share one.
+Tensor in_turn(const Tensor& k, const Tensor& q) {
+  std::vector<int64_t> counts(static_cast<size_t>(k.rank()), 1);
+  counts[counts.size() - 3] = q.size(-3).constant() / k.size(-3).constant();
+  return k.repeat(counts);
+}
+/// x with all of its padding at the end of each axis.
+Tensor behind(const Tensor& x, const std::vector<int64_t>& padding) {
+  std::vector<std::pair<SymInt, SymInt>> room{{0, 0}, {0, 0}};
+  for (const int64_t n : padding) room.emplace_back(0, 2 * n);
+  return x.pad(room);
+}
+
 std::vector<Plant> plants() {
   return {
       // One loop variable for two axes of equal size: the mean is that of the diagonal.
@@ -70,6 +84,16 @@ std::vector<Plant> plants() {
                    : x.matmul(y)),
       BM_PLANT("UnsignedAsSigned", "x >> 2",
                x.dtype() == DType::kI32 ? (x.cast(DType::kU32) >> 2).cast(DType::kI32) : x >> 2),
+      BM_PLANT("HeadsInTurn", "Tensor::attention(x, y.index({0}), y.index({1}), {}, keep)",
+               Tensor::attention(x, in_turn(y.index({0}), x), in_turn(y.index({1}), x), {}, keep)),
+      BM_PLANT("MaskOfTheFirstQuery",
+               "Tensor::attention(x, y.index({0}), y.index({1}), z, keep, 0.25)",
+               Tensor::attention(x, y.index({0}), y.index({1}),
+                                 z.rank() > 1 ? z.slice(-2, {0, 1, 1}) : z, keep, 0.25)),
+      BM_PLANT("PaddingBehindOnly", "x.conv(y, z, axes, dims, {j}, k)",
+               behind(x, dims).conv(y, z, axes, {0}, {j}, k)),
+      BM_PLANT("SignedNibbles", "x.linear(unpacked(y, z))",
+               x.linear(unpacked(y.cast(DType::kI8), z))),
       BM_PLANT("NeverWritten", "x.silu()", (x > -2).where(x.silu(), std::nan(""))),
   };
 }

@@ -73,6 +73,10 @@ Drawer::Drawer(uint64_t seed, Size size)
   if (has_products && chance(15)) {
     real = DType::kF32;
     sizes = {4, 6, 512};
+  } else if (has_products && chance(12)) {
+    has_attention = true;
+    real = chance(50) ? DType::kF16 : DType::kBF16;
+    sizes = {16, 32, 64};
   }
   if (size != Size::kLengths) return;
   // Values that no constant has: an extent of a new input tells by its value what it is.
@@ -200,7 +204,11 @@ int Drawer::input(std::vector<int64_t> shape, DType t) {
 }
 
 int Drawer::indices(std::vector<int64_t> shape, int64_t low, int64_t high) {
-  const int made = input(std::move(shape), chance(50) ? DType::kI64 : DType::kI32);
+  return whole_numbers(std::move(shape), chance(50) ? DType::kI64 : DType::kI32, low, high);
+}
+
+int Drawer::whole_numbers(std::vector<int64_t> shape, DType t, int64_t low, int64_t high) {
+  const int made = input(std::move(shape), t);
   Input& in = program.inputs.back();
   for (double& v : in.values) v = static_cast<double>(low + pick(std::max<int64_t>(high - low, 1)));
   judge_newest_input();
@@ -719,12 +727,16 @@ Case draw_case(uint64_t seed, Size size) {
   if (d.chance(40)) d.input(fresh_shape(), d.whole);
   // BM_RANDOM_WITHOUT: operations left out, to look behind a failure that is known.
   std::vector<int> weights;
-  constexpr int kMoreProducts = 12;
+  constexpr int kMoreProducts = 12, kMoreAttention = 30;
   for (const Row& r : rows()) {
     const bool is_wanted = r.draw == draw::right || r.draw == draw::linear ||
                            r.draw == draw::transposed || r.draw == draw::kernel ||
                            r.draw == draw::keys;
-    const int more = d.has_products && is_wanted ? kMoreProducts : 1;
+    const bool is_attention = r.draw == draw::keys || r.draw == draw::grouped ||
+                              r.draw == draw::masked || r.draw == draw::decoded;
+    const int more = d.has_attention               ? (is_attention ? kMoreAttention : 1)
+                     : d.has_products && is_wanted ? kMoreProducts
+                                                   : 1;
     weights.push_back(is_left_out(r) ? 0 : more * r.weight);
   }
   const int total = std::accumulate(weights.begin(), weights.end(), 0);

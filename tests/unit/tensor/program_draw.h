@@ -40,7 +40,8 @@ struct Drawer {
   std::mt19937_64 random;
   std::vector<int64_t> sizes;  ///< the few this program has
   bool prefers_newest = false;
-  bool has_products = false;  ///< Size::kProducts
+  bool has_products = false;   ///< Size::kProducts
+  bool has_attention = false;  ///< and of them one of attention above all
   /// Size::kLengths: the program is drawn at one value of its length, and every step has to be one
   /// that can be judged at all others, and over a variable.
   int64_t length = 0;
@@ -81,6 +82,8 @@ struct Drawer {
   int input(std::vector<int64_t> shape, DType t);
   /// A fresh input of integers in [low, high).
   int indices(std::vector<int64_t> shape, int64_t low, int64_t high);
+  /// The same of dtype t.
+  int whole_numbers(std::vector<int64_t> shape, DType t, int64_t low, int64_t high);
   int mask(std::vector<int64_t> shape, const std::vector<bool>& hidden);
   /// An existing value of exactly this shape and dtype, now and then, else a fresh input.
   int any(const std::vector<int64_t>& shape, DType t);
@@ -129,6 +132,33 @@ BM_DRAW(first_rows);
 BM_DRAW(last_row);
 BM_DRAW(assigned_first);
 BM_DRAW(assigned_last);
+// program_draw_models.cpp
+BM_DRAW(grouped);
+BM_DRAW(masked);
+BM_DRAW(decoded);
+BM_DRAW(angles);
+BM_DRAW(gated);
+BM_DRAW(nibbles);
+BM_DRAW(words);
+BM_DRAW(bytes);
+BM_DRAW(blocks);
+BM_DRAW(half_layer);
+BM_DRAW(bfloat_layer);
+BM_DRAW(experts);
+BM_DRAW(dilated);
+BM_DRAW(turned_back);
+BM_DRAW(pooled);
+BM_DRAW(batched);
+BM_DRAW(column);
+BM_DRAW(chained);
+BM_DRAW(square);
+BM_DRAW(same);
+BM_DRAW(accumulated);
+BM_DRAW(summed);
+BM_DRAW(same_bits);
+BM_DRAW(repeated);
+BM_DRAW(cropped);
+BM_DRAW(indexed);
 #undef BM_DRAW
 }  // namespace draw
 

@@ -1,6 +1,7 @@
 // The operations random programs are made of. An expression is written once: it runs, and it is the
 // text of the reproduction.
 #include "tests/unit/tensor/program_draw.h"
+#include "tests/unit/tensor/program_helpers.h"
 
 namespace bm::test {
 namespace {
@@ -181,6 +182,59 @@ std::vector<Row> make_rows() {
       BM_ROW(2, kExact, "fi", draw::scattered, x.scatter(i, y, z)),
       BM_ROW(2, kSum, "fi", draw::scattered, x.scatter(i, y, z, "add")),
       BM_ROW(1, kExact, "fi", draw::scattered, x.scatter(i, y, z, "max")),
+      BM_ROW(1, kExact, "fi", draw::scattered, x.scatter(i, y, z, "min")),
+      BM_ROW(1, kSum, "fi", draw::scattered, x.scatter(i, y, z, "prod")),
+
+      // What models are made of.
+      BM_ROW(3, kSum, "f", draw::grouped,
+             Tensor::attention(x, y.index({0}), y.index({1}), {}, keep)),
+      BM_ROW(3, kSum, "f", draw::masked,
+             Tensor::attention(x, y.index({0}), y.index({1}), z, keep, 0.25)),
+      BM_ROW(2, kSum, "f", draw::grouped,
+             Tensor::attention(x, y.index({0}), y.index({1}), seen(x, y, j, k))),
+      BM_ROW(3, kSum, "f", draw::decoded, mixed(x, y, j, 2.0, t)),
+      BM_ROW(2, kMath, "f", draw::angles, rotated(x, y)),
+      BM_ROW(2, kMath, "f", draw::angles, rotated_pairs(x, y)),
+      BM_ROW(3, kSum, "f", draw::gated,
+             (x.linear(y.index({0})).silu() * x.linear(y.index({1}))).linear(z)),
+      BM_ROW(2, kSum, "f", draw::nibbles, x.linear(unpacked(y, z))),
+      BM_ROW(2, kSum, "f", draw::words, x.linear(unpacked_words(y, z))),
+      BM_ROW(2, kSum, "f", draw::bytes, x.linear((y.cast(z.dtype()) * (z * 0.03125)).flatten(1))),
+      BM_ROW(2, kSum, "i", draw::blocks, block_product(x, y, z * 0x1p-10)),
+      // Vectors that 16 bits hold, so that it does not matter whether a device rounds them.
+      BM_ROW(2, kSum, "f", draw::half_layer, x.cast(DType::kF16).cast(DType::kF32).linear(y, z)),
+      BM_ROW(2, kSum, "f", draw::bfloat_layer, x.cast(DType::kBF16).cast(DType::kF32).linear(y, z)),
+      BM_ROW(2, kSum, "f", draw::experts, Tensor::einsum("mk,mnk->mn", std::array{x, y.take(z)})),
+      BM_ROW(3, kSum, "f", draw::dilated, x.conv(y, z, axes, dims, {j}, k)),
+      BM_ROW(2, kSum, "f", draw::turned_back, x.conv_transpose(y, z, axes, dims, {i}, {j}, k)),
+      BM_ROW(2, kExact, "f", draw::pooled, x.max_pool(axes, dims, {j}, {k})),
+      BM_ROW(2, kSum, "f", draw::pooled, x.avg_pool(axes, dims, {j}, keep)),
+      BM_ROW(2, kSum, "fi", draw::accumulated, x.matmul(y, t)),
+      BM_ROW(2, kSum, "fi", draw::summed, x.sum(axes, keep, t)),
+      BM_ROW(2, kSum, "f", draw::batched, Tensor::einsum("bij,bkj->bik", std::array{x, y})),
+      BM_ROW(1, kRounded, "f", draw::column, Tensor::einsum("...,j->...j", std::array{x, y})),
+      BM_ROW(1, kSum, "f", draw::chained, Tensor::einsum("...i,ij,jk->...k", std::array{x, y, z})),
+      BM_ROW(1, kExact, "f", draw::square, Tensor::einsum("...ii->...i", std::array{x})),
+      BM_ROW(1, kSum, "f", draw::square, Tensor::einsum("...ii->...", std::array{x})),
+      BM_ROW(1, kSum, "f", draw::same, Tensor::einsum("...ij,...ij->...j", std::array{x, y})),
+      BM_ROW(1, kSum, "f", draw::same, Tensor::einsum("...ij,...kj->...ik", std::array{x, y})),
+      BM_ROW(2, kExact, "i", draw::same_bits, x.bitcast(t)),
+      BM_ROW(1, kExact, "i", draw::nothing,
+             ((x.cast(DType::kI32) & 0x7fffff) | 0x3f800000).bitcast(DType::kF32)),
+      BM_ROW(1, kExact, "i", draw::nothing,
+             ((x.cast(DType::kU16) & 1023) | 0x3c00).bitcast(DType::kF16)),
+      BM_ROW(1, kExact, "i", draw::nothing,
+             ((x.cast(DType::kI16) & 127) | 0x3f80).bitcast(DType::kBF16)),
+      BM_ROW(1, kStep, "f", draw::nothing, x.cast(DType::kF32).bitcast(DType::kI32) >> 3),
+      BM_ROW(2, kExact, "fib", draw::repeated, x.repeat(dims)),
+      BM_ROW(2, kExact, "f", draw::cropped, x.pad(room(pads), -0.5)),
+      BM_ROW(2, kExact, "fib", draw::range, x.slice(i, {j, k, 2})),
+      BM_ROW(2, kExact, "fib", draw::range, x.slice(i, {k - 1, {}, -2})),
+      BM_ROW(1, kExact, "fib", draw::axis, x.slice(i, {-j, {}, 1})),
+      BM_ROW(1, kExact, "fib", draw::indexed, x.index({j, Slice{k, {}, -3}})),
+      BM_ROW(1, kExact, "fib", draw::indexed, x.index({Slice{{}, {}, 2}, k})),
+      BM_ROW(1, kExact, "fib", draw::axis, x.split(j, i).back()),
+      BM_ROW(2, kMath, "f", draw::nothing, (x.to(beside(x)).silu() + 1).to(x.device().name())),
   };
   const auto assigns = [&r](Row row) {
     row.is_assign = true;

@@ -5,6 +5,7 @@
 
 #include "tensor/interpret_value.h"
 #include "tests/unit/tensor/program.h"
+#include "tests/unit/tensor/program_helpers.h"
 #include "tests/unit/tensor/support.h"
 
 namespace bm::test {
@@ -322,14 +323,16 @@ std::string source_of(const Program& p, const Target& target) {
   const auto& [device, mode, planted] = target;
   const bool has_length = !p.lengths.empty();
   std::string out = fmt::format(
-      "// Seed {}, {}, {}.\n#include <array>\n#include <cmath>\n#include <cstdio>\n\n"
-      "#include \"tensor/jit.h\"\n#include \"tensor/tensor.h\"\n\nusing namespace bm;\n\n"
+      "// Seed {}, {}, {}.\n#include <array>\n#include <cmath>\n#include <cstdio>\n#include "
+      "<string>\n\n#include \"tensor/jit.h\"\n"
+      "#include \"tensor/tensor.h\"\n\nusing namespace bm;\n\n"
       "Shape shape_of(const std::vector<int64_t>& dims) {{ return {{dims.begin(), dims.end()}}; "
       "}}\n"
       "std::vector<std::pair<SymInt, SymInt>> room(\n"
       "    const std::vector<std::pair<int64_t, int64_t>>& pads) {{\n"
       "  return {{pads.begin(), pads.end()}};\n}}\n\n",
       p.seed, device, mode_name(mode));
+  for (const char* helper : kHelpers) out += fmt::format("{}\n", helper);
   if (has_length)
     out += fmt::format(
         "const Var n(\"n\", 1, {});\nSymInt length = n;  // on REF its value\n"
