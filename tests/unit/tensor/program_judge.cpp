@@ -4,10 +4,8 @@
 // derived: the step runs again with its operands moved by their bounds, all up, all down and twice
 // at random (sums: also neighbors apart, and more often at random, since only elements moved apart
 // move a variance; norms: also at their dtype), and what that does to the result is added to the
-// rounding of the step itself.
-// A result
-// that jumps within those bounds has no bound: it is hidden (the program replaces it by 0) or the
-// step is not made.
+// rounding of the step itself. A result that jumps within those bounds has no bound: it is hidden
+// (the program replaces it by 0) or the step is not made.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -323,20 +321,33 @@ std::optional<Judged> judge_step(const Step& given, const std::vector<const Judg
       most[i] = std::max(most[i], std::isnan(apart) ? HUGE_VAL : apart);
     }
   }
-  if (row.noise == Noise::kNorm && is_float(out.dtype)) {
+  if (is_float(out.dtype) && (row.noise == Noise::kNorm || out.dtype == DType::kF16)) {
     // The mean, rounded, is off for all elements alike; of two that are far from 0 and close to
-    // each other no move shows that. A run of the step alone at its dtype does.
-    std::vector<Tensor> at_dtype, widened;
-    for (const Judged* a : args) {
-      at_dtype.push_back(is_float(a->dtype)
-                             ? tensor_of(a->values, shape_of(a->shape), a->dtype, "REF")
-                             : a->truth);
-      widened.push_back(is_float(a->dtype) ? at_dtype.back().cast(DType::kF64) : a->truth);
+    // each other no move shows that. Runs of the step alone at its dtype do, each where its mean is
+    // not a number of the dtype. One run says where a value inside the step leaves float16's range.
+    const int runs = row.noise == Noise::kNorm ? 16 : 1;
+    for (int run = 0; run < runs; ++run) {
+      std::vector<Tensor> at_dtype, widened;
+      for (size_t k = 0; k < args.size(); ++k) {
+        const Judged& a = *args[k];
+        if (!is_float(a.dtype)) {
+          at_dtype.push_back(a.truth);
+        } else {
+          const Tensor near = run == 0 ? a.truth
+                                       : moved(a, f.in * unit_of(a.dtype), kRandom,
+                                               static_cast<uint64_t>(100 + run) * 8 + k);
+          at_dtype.push_back(tensor_of(numbers(near), shape_of(a.shape), a.dtype, "REF"));
+        }
+        widened.push_back(is_float(a.dtype) ? at_dtype.back().cast(DType::kF64) : a.truth);
+      }
+      const std::vector<double> rounded = numbers(run_row(step, at_dtype, false));
+      for (const double v : rounded)
+        if (!std::isfinite(v)) return refuse("too large inside the step");
+      if (row.noise != Noise::kNorm) continue;
+      const std::vector<double> exactly = numbers(run_row(step, widened, true));
+      for (size_t i = 0; i < most.size(); ++i)
+        most[i] = std::max(most[i], std::fabs(rounded[i] - exactly[i]));
     }
-    const std::vector<double> rounded = numbers(run_row(step, at_dtype, false)),
-                              exactly = numbers(run_row(step, widened, true));
-    for (size_t i = 0; i < most.size(); ++i)
-      most[i] = std::max(most[i], std::fabs(rounded[i] - exactly[i]));
   }
   // No move of one makes two numbers equal that could be: == and != jump there all the same.
   std::vector<double> may_be_equal;
