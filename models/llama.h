@@ -66,14 +66,17 @@ class Llama {
     /// (llama_kept_weights.h). kUnsupported on devices that cannot.
     bool keep_weights = false;
     bool keep_blocks = true;  ///< false: no matrix is packed, block formats become float32
+    /// On CPUs: float32 matrices are packed too. Steps of several sequences take a fraction of the
+    /// time then; the start takes as long as copying the file.
+    bool packs_float32 = false;
   };
   /// F32, F16 and BF16 weights are used as stored: on the CPU float32 without copying it out of the
-  /// mapped file, the other two with rows interleaved. Matrices of every quantised format stay
-  /// blocks on CPUs, NVIDIA's and AMD's GPUs and are multiplied with int8 codes of the activations
-  /// (see Matrix); on other devices they are expanded to float32. Every tensor of the file is used.
-  /// Errors, all before anything is allocated: those of LlamaConfig; kUnsupported naming a tensor
-  /// that has no use here, kCorrupt one whose shape does not fit; kOutOfMemory when the device
-  /// cannot hold the weights.
+  /// mapped file (see packs_float32), the other two with rows interleaved. Matrices of every
+  /// quantised format stay blocks on CPUs, NVIDIA's and AMD's GPUs and are multiplied with int8
+  /// codes of the activations (see Matrix); on other devices they are expanded to float32. Every
+  /// tensor of the file is used. Errors, all before anything is allocated: those of LlamaConfig;
+  /// kUnsupported naming a tensor that has no use here, kCorrupt one whose shape does not fit;
+  /// kOutOfMemory when the device cannot hold the weights.
   static constexpr uint32_t kPromptPiece = 128;  ///< most tokens that a session computes at once
   static constexpr uint32_t kDeltaPiece = 64, kDeltaChunk = 8;  ///< of delta networks
   /// What a session needs on one device, bytes.

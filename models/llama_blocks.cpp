@@ -75,18 +75,27 @@ void put_block(const BlockFormat& format, int64_t values, const DecodedBlock& b,
   if (t.minimum_factors) put_half(t.minimum_factors, super, b.minimum_factor);
 }
 
-/// Interleaved rows `first` up to `last`: [rows/32, columns, 32].
-void pack_halves(const PackedParts& t, const std::byte* data, int64_t first, int64_t last,
-                 int64_t columns) {
-  std::vector<uint16_t> row(static_cast<size_t>(columns));
-  for (int64_t r = first; r < last; ++r) {
-    std::memcpy(row.data(), data + 2 * columns * r, row.size() * sizeof row[0]);
-    uint8_t* to = t.codes + 2 * (r / kPackedHalves * columns * kPackedHalves + r % kPackedHalves);
-    for (const uint16_t half : row) {
-      std::memcpy(to, &half, sizeof half);
-      to += 2 * kPackedHalves;
+/// Interleaved rows `first` up to `last`, whole panels: [rows/32, columns, 32]. A few columns of
+/// all rows at a time, so that every line of the result is written once.
+template <class Element>
+void pack_elements(const PackedParts& t, const std::byte* data, int64_t first, int64_t last,
+                   int64_t columns) {
+  constexpr int64_t kPanel = kPackedElements, kColumns = 16;
+  constexpr auto kItem = static_cast<int64_t>(sizeof(Element));
+  std::array<Element, kPanel * kColumns> tile;
+  for (int64_t r = first; r < last; r += kPanel)
+    for (int64_t c = 0; c < columns; c += kColumns) {
+      const int64_t width = std::min(kColumns, columns - c);
+      for (int64_t i = 0; i < kPanel; ++i) {
+        std::array<Element, kColumns> row;
+        std::memcpy(row.data(), data + kItem * (columns * (r + i) + c),
+                    static_cast<size_t>(kItem * width));
+        for (int64_t j = 0; j < width; ++j)
+          tile[static_cast<size_t>(j * kPanel + i)] = row[static_cast<size_t>(j)];
+      }
+      std::memcpy(t.codes + kItem * (columns * r + c * kPanel), tile.data(),
+                  static_cast<size_t>(kItem * width * kPanel));
     }
-  }
 }
 
 /// Formats of a float16 scale and 32 codes whose bytes are the words of the plane already, but for
@@ -155,12 +164,12 @@ void pack_rows(const GgmlTypeInfo& info, const BlockFormat& format, const std::b
 /// that is worth it. A thread that the system refuses leaves its run to this one.
 void for_runs(int64_t rows, int64_t bytes, const std::function<void(int64_t, int64_t)>& part) {
   constexpr int64_t kBytesPerThread = 256 << 10;  // about as long as starting a thread takes, ×5
-  const int64_t groups = (rows + kPackedHalves - 1) / kPackedHalves;
+  const int64_t groups = (rows + kPackedElements - 1) / kPackedElements;
   const int64_t most = std::min(groups, bytes / kBytesPerThread);
   const int64_t threads =
       most < 2 ? 1 : std::min<int64_t>(most, worker_threads(settings().threads));
   const auto row_of = [&](int64_t i) {
-    return std::min(rows, groups * i / threads * kPackedHalves);
+    return std::min(rows, groups * i / threads * kPackedElements);
   };
   std::vector<Thread> helpers;
   for (int64_t i = 1; i < threads; ++i) {
@@ -185,12 +194,14 @@ void pack_blocks(GgmlType type, std::span<const std::byte> data, int64_t rows, i
   const auto size = static_cast<int64_t>(data.size());
   BM_CHECK(size == rows * row_bytes);
   const int64_t slice =
-      std::max(kSliceBytes / row_bytes / kPackedHalves, int64_t{1}) * kPackedHalves;
+      std::max(kSliceBytes / row_bytes / kPackedElements, int64_t{1}) * kPackedElements;
   for_runs(rows, size, [&](int64_t first, int64_t last) {
     for (int64_t begin = first; begin < last; begin += slice) {
       const int64_t end = std::min(last, begin + slice);
-      if (info.block_values == 1)
-        pack_halves(parts, data.data(), begin, end, columns);
+      if (type == GgmlType::kF32)
+        pack_elements<uint32_t>(parts, data.data(), begin, end, columns);
+      else if (info.block_values == 1)
+        pack_elements<uint16_t>(parts, data.data(), begin, end, columns);
       else
         pack_rows(info, *find_block_format(type), data.data(), begin, end, columns, parts);
       if (done)

@@ -24,7 +24,8 @@ namespace bm::models {
 inline constexpr int64_t kPackedRows = 16;    ///< interleaved
 inline constexpr int64_t kPackedBlock = 32;   ///< columns that share a scale of the vectors
 inline constexpr int64_t kPackedSuper = 256;  ///< columns that share a factor
-inline constexpr int64_t kPackedHalves = 32;  ///< interleaved rows of F16 and BF16: a cache line
+inline constexpr int64_t kPackedElements =
+    32;  ///< interleaved rows of F32, F16 and BF16: whole cache lines
 
 /// Where the parts of a packed matrix lie in host memory; those a format lacks are nullptr.
 struct PackedParts {
@@ -32,8 +33,8 @@ struct PackedParts {
   uint8_t *factors = nullptr, *minimum_factors = nullptr;
 };
 
-/// `data`: rows as in a GGUF file, of F16, BF16 or a format of quant_blocks.h; fills `parts`, but
-/// not the rows that fill up the last sixteen. `done`: called by several threads for parts of
+/// `data`: rows as in a GGUF file, of F32, F16, BF16 or a format of quant_blocks.h; fills `parts`,
+/// but not the rows that fill up the last sixteen. `done`: called by several threads for parts of
 /// `data` that are not read again.
 void pack_blocks(GgmlType type, std::span<const std::byte> data, int64_t rows, int64_t columns,
                  const PackedParts& parts,

@@ -228,6 +228,7 @@ class LlamaLoader {
     const hal::Vendor vendor = device().hal().arch().vendor;
     const bool is_cpu =
         vendor == hal::Vendor::kCpu || (vendor == hal::Vendor::kNull && !is_for_gpu());
+    if (t.type == GgmlType::kF32 && !options_.packs_float32) return false;
     return options_.keep_blocks && (is_cpu || (is_for_gpu() && !direct_dtype(t.type))) &&
            (t.rank == 2 || (is_stack && t.dims[1] % kPackedRows == 0)) &&
            Matrix::can_pack(t.type, t.dims[1], t.dims[0]);

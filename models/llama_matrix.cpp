@@ -27,7 +27,7 @@ struct Matrix::Packed {
   Tensor linear_blocks(const QuantisedActivations& x) const;
   Tensor linear_dequantised(const QuantisedActivations& x) const;
   bool is_dequantised(const Tensor& x) const;
-  Tensor linear_halves(const Tensor& x) const;
+  Tensor linear_elements(const Tensor& x) const;
   Tensor rows_of(const Tensor& part, int64_t row, const Tensor& index) const;
   Tensor codes_at(int64_t piece, const Shape& shape) const;
   Tensor scale_of(int64_t group, const Shape& shape) const;
@@ -49,7 +49,16 @@ constexpr float kCodes = 127;
 /// Scales below have no finite reciprocal; such blocks count as zero.
 constexpr double kLeastScale = 1e-37;
 
-bool is_half(GgmlType type) { return type == GgmlType::kF16 || type == GgmlType::kBF16; }
+/// Of elements that are packed as they are; kBool: another format.
+DType element_dtype(GgmlType type) {
+  switch (type) {
+    case GgmlType::kF32: return DType::kF32;
+    case GgmlType::kF16: return DType::kF16;
+    case GgmlType::kBF16: return DType::kBF16;
+    default: return DType::kBool;
+  }
+}
+bool has_elements(GgmlType type) { return element_dtype(type) != DType::kBool; }
 int64_t scale_groups(const BlockFormat& format) { return kBlock / format.group; }
 uint64_t round_up(uint64_t rows) { return (rows + kRows - 1) / kRows * kRows; }
 
@@ -281,13 +290,14 @@ const Tensor& QuantisedActivations::block_sums(int64_t length) const {
 
 bool Matrix::can_pack(GgmlType type, uint64_t rows, uint64_t columns) {
   if (rows * columns == 0) return false;
-  if (is_half(type)) return rows % kPackedHalves == 0;
+  if (has_elements(type)) return rows % kPackedElements == 0;
   const BlockFormat* format = find_block_format(type);
   return format != nullptr && columns % (format->has_factor ? kPackedSuper : kBlock) == 0;
 }
 
 uint64_t Matrix::packed_bytes(GgmlType type, uint64_t rows, uint64_t columns) {
-  if (is_half(type)) return 2 * rows * columns;
+  if (has_elements(type))
+    return static_cast<uint64_t>(item_size(element_dtype(type))) * rows * columns;
   const BlockFormat* format = find_block_format(type);
   if (format == nullptr) return 0;
   const uint64_t values = round_up(rows) * columns,
@@ -326,8 +336,8 @@ Matrix Matrix::pack(GgmlType type, std::span<const std::byte> data, int64_t rows
   };
   PackedParts t;
   if (format == nullptr) {
-    t.codes = part(packed->codes, {rows / kPackedHalves, columns, kPackedHalves},
-                   type == GgmlType::kF16 ? DType::kF16 : DType::kBF16);
+    t.codes = part(packed->codes, {rows / kPackedElements, columns, kPackedElements},
+                   element_dtype(type));
   } else {
     const auto plane = [&](Tensor& to, int64_t bits) {
       return part(to, {r, c, bits, kRows, 4}, DType::kU8);
@@ -391,7 +401,7 @@ Matrix::Packed Matrix::Packed::selected(const Tensor& index, int64_t experts) co
 }
 
 Tensor Matrix::Packed::linear(const QuantisedActivations& x) const {
-  if (!format) return linear_halves(x.values());
+  if (!format) return linear_elements(x.values());
   return is_dequantised(x.values()) ? linear_dequantised(x) : linear_blocks(x);
 }
 
@@ -509,9 +519,9 @@ Tensor Matrix::Packed::linear_dequantised(const QuantisedActivations& x) const {
   return terms.sum({3, 4, 5, 6, 7}).reshape({m, rows});
 }
 
-Tensor Matrix::Packed::linear_halves(const Tensor& x) const {
+Tensor Matrix::Packed::linear_elements(const Tensor& x) const {
   const SymInt m = x.size(0);
-  const Shape all{m, rows / kPackedHalves, kPackedHalves, columns};
+  const Shape all{m, rows / kPackedElements, kPackedElements, columns};
   const Tensor w = with_vectors(codes, 3).permute({0, 1, 3, 2}).expand(all).cast(DType::kF32);
   return (w * x.reshape({m, 1, 1, columns}).expand(all)).sum({3}).reshape({m, rows});
 }

@@ -53,8 +53,8 @@ class Matrix {
   /// `weight` [rows, columns] of any float type.
   explicit Matrix(Tensor weight) : weight_(std::move(weight)) {}
 
-  /// Whether pack() takes such a matrix: whole blocks of every quantised format, F16 and BF16 with
-  /// rows in thirty-twos.
+  /// Whether pack() takes such a matrix: whole blocks of every quantised format, F32, F16 and BF16
+  /// with rows in thirty-twos.
   static bool can_pack(GgmlType type, uint64_t rows, uint64_t columns);
   /// Bytes on the device after pack().
   static uint64_t packed_bytes(GgmlType type, uint64_t rows, uint64_t columns);

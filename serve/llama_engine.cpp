@@ -33,8 +33,10 @@ class LlamaEngine final : public Engine {
                   "{} was written over while it was in use: SIGHUP or a new start loads what it is "
                   "now; files replaced by renaming stay what they were for those that have them",
                   options_.path);
-    auto model = BM_TRY(Llama::load(
-        file_, {.device = options_.device, .context = options_.context, .progress = {}}));
+    auto model = BM_TRY(Llama::load(file_, {.device = options_.device,
+                                            .context = options_.context,
+                                            .progress = {},
+                                            .packs_float32 = true}));
     if (vocabulary_ > model->config().vocab_size)
       return fail(Code::kCorrupt, "the tokenizer has {} tokens, token_embd.weight only {}",
                   vocabulary_, model->config().vocab_size);

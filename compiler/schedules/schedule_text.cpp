@@ -80,6 +80,7 @@ std::string describe_panels(const Schedule& schedule) {
   if (p.is_transposed) out += "; transposed: vectors across the results";
   if (p.products[0].dot) out += "; int8 dot products";
   out += p.reads_a_in_place ? "; A read in place" : "; A packed into the workspace";
+  if (p.reads_b_once) return out + ", B streamed in place: the rows are one tile\n";
   return out + (p.products[0].reads_b_in_place ? ", B prepacked\n" : ", B packed\n");
 }
 

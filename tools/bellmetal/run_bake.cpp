@@ -75,7 +75,7 @@ Result<std::vector<KernelPtr>> record_kernels(std::shared_ptr<const models::Gguf
   const KernelRecorder recorder;
   models::Llama::LoadOptions load;
   load.device = device;
-  const auto model = BM_TRY(models::Llama::load(std::move(file), load));
+  const auto model = BM_TRY(models::Llama::load(file, load));
   models::LlamaSession session(model);
   // For every size that the cache grows to.
   for (bool is_last = false;;) {
@@ -86,7 +86,11 @@ Result<std::vector<KernelPtr>> record_kernels(std::shared_ptr<const models::Gguf
     is_last = session.capacity() == model->context();
     BM_TRY(session.reserve(is_last ? model->context() : session.capacity() + 1));
   }
-  BM_TRY(feed_batch(model));
+  // As servers load it.
+  load.packs_float32 = true;
+  std::shared_ptr<const models::Llama> served = model;
+  if (model->has_plain_matrices()) served = BM_TRY(models::Llama::load(std::move(file), load));
+  BM_TRY(feed_batch(std::move(served)));
   return recorder.kernels();
 }
 

@@ -1,6 +1,7 @@
 // bellmetal bench serve: this server and others answer the same streams, in turn.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,9 +39,12 @@ class ServerProcess {
     for (std::string& word : command) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     const Clock::time_point begin = Clock::now();
-    const pid_t pid = ::fork();
+    const pid_t parent = ::getpid(), pid = ::fork();
     if (pid < 0) return fail(Code::kIo, "fork: {}", std::strerror(errno));
     if (pid == 0) {
+      // It ends with us, also when a signal ends us.
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != parent) ::_exit(1);
       const int nothing = ::open("/dev/null", O_RDWR);
       ::dup2(nothing, 1);
       ::dup2(nothing, 2);

@@ -52,6 +52,9 @@ bool is_prepacked(const PackedGemmPlan& plan, const PanelProduct& p);
 /// Whether packing B can be skipped: whole N tiles fit in L2, and M is too small to amortise the
 /// copy.
 bool fits_in_l2(const PackedGemmPlan& plan, const PanelProduct& p, const TargetInfo& target);
+/// Whether all rows are one tile, for which B, in panels of any width, is streamed from memory:
+/// a copy would be read once.
+bool is_read_once(const PackedGemmPlan& plan, const PanelProduct& p);
 
 inline bool contains(const std::vector<const ir::Node*>& list, const ir::Node* n) {
   return std::find(list.begin(), list.end(), n) != list.end();

@@ -85,6 +85,8 @@ struct PackedGemmPlan {
   /// A is read in place. There are at least as many rows as a tile has; the last
   /// tile begins at a row of the one before where it would end beyond the last row.
   bool reads_a_in_place = false;
+  /// All rows are one tile, and each B is read in place, as a stream from memory (is_read_once).
+  bool reads_b_once = false;
   bool is_packing_b_expensive =
       false;  ///< it takes a noticeable part of the time; constants are prepacked then
   /// Adjacent results are rows: A is copied step by step of K, adjacent

@@ -243,6 +243,7 @@ std::vector<ValueId> PackedGemm::b_vectors(const Contraction& c, const Tile& til
     const ValueId base = b_.add(block_.column, tile.column);
     const uint32_t column = e_.number_of(p_.column);
     Instances all = e_.bind_axis({env}, p_.column, base, body, p_.lanes, p_.vectors, p_.lanes);
+    if (p_.reads_b_once || packs_b) prefetch_stream(product.right, all, product.right_k[0], body);
     if (packs_b) prefetch_rows_ahead(product.right, all, product.right_k[0], kRowsAhead, body);
     for (Env& e : all) {
       if (product.dot) e[column] = e_.binding(e[column]).first_lane;

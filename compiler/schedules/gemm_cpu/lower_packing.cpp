@@ -14,6 +14,8 @@ constexpr uint32_t kPackUnroll = 4;
 constexpr int64_t kUpperBit = 0x80;
 /// Bytes between rows from which on a loop over rows outruns the hardware's prefetchers.
 constexpr int64_t kFarRow = 512;
+/// Bytes that a stream is prefetched ahead.
+constexpr int64_t kStreamAhead = 4096, kPackedStreamAhead = 2048;
 
 }  // namespace
 
@@ -110,14 +112,34 @@ void PackedGemm::pack_columns(const Packing& state, ValueId inner, const Instanc
   });
 }
 
-/// Prefetches what `value` loads in lanes `ahead` iterations of `k` from now.
+/// Prefetches what `value` loads in lanes `ahead` iterations of `k` from now, where the hardware
+/// does not.
 void PackedGemm::prefetch_rows_ahead(const Node* value, const Instances& all, const Node* k,
                                      int64_t ahead, BlockId body) {
+  prefetch_loads(value, all, k, body,
+                 [&](int64_t row_bytes) { return row_bytes < kFarRow ? 0 : ahead; });
+}
+
+/// One stream that is computed with as fast as memory gives it: the hardware's prefetchers stop at
+/// the end of each page, and wait for memory once at the beginning of the next.
+void PackedGemm::prefetch_stream(const Node* value, const Instances& all, const Node* k,
+                                 BlockId body) {
+  const int64_t bytes = p_.reads_b_once ? kStreamAhead : kPackedStreamAhead;
+  prefetch_loads(value, all, k, body, [&](int64_t row_bytes) {
+    return row_bytes == 0 || row_bytes >= kFarRow ? 0 : std::max<int64_t>(bytes / row_bytes, 1);
+  });
+}
+
+/// `ahead`: so many iterations of `k` at so many bytes each; 0: none.
+void PackedGemm::prefetch_loads(const Node* value, const Instances& all, const Node* k,
+                                BlockId body, const std::function<int64_t(int64_t)>& ahead) {
   std::vector<std::pair<int64_t, ValueId>> rows;
   for (const Node* n : ir::topological({&value, 1})) {
     if (n->op != Op::kLoad) continue;
     const std::optional<int64_t> row = e_.strides(e_.number_of(k), 0).stride(n->src[0]);
-    if (!row || std::abs(*row) * item_size(n->dtype) < kFarRow) continue;
+    if (!row) continue;
+    const int64_t steps = ahead(std::abs(*row) * item_size(n->dtype));
+    if (steps == 0) continue;
     for (const Env& env : all) {
       const uint32_t vr = e_.vector_range(e_.dependencies(n), env);
       if (vr == kNone || e_.strides(vr, e_.binding(env[vr]).lanes).stride(n->src[0]) != 1) continue;
@@ -127,7 +149,7 @@ void PackedGemm::prefetch_rows_ahead(const Node* value, const Instances& all, co
       Env first = env;
       first[vr] = e_.binding(env[vr]).first_lane;
       const ValueId at = e_.emit(n->src[0], first);
-      rows.emplace_back(n->imm, b_.add(at, b_.index(*row * ahead)));
+      rows.emplace_back(n->imm, b_.add(at, b_.index(*row * steps)));
     }
   }
   for (const auto& [param, at] : rows) b_.prefetch(body, static_cast<int>(param), at);

@@ -93,6 +93,9 @@ class PackedGemm {
   void pack_columns(const Packing& state, ValueId inner, const Instances& columns, BlockId parent);
   void prefetch_rows_ahead(const Node* value, const Instances& all, const Node* k, int64_t ahead,
                            BlockId body);
+  void prefetch_stream(const Node* value, const Instances& all, const Node* k, BlockId body);
+  void prefetch_loads(const Node* value, const Instances& all, const Node* k, BlockId body,
+                      const std::function<int64_t(int64_t)>& ahead);
   void prefetch_left(const PanelProduct& product, const Tile& tile, ValueId step, BlockId body);
   void pack_a(const Contraction& c, ValueId first, ValueId row, ValueId height, ValueId length,
               BlockId parent);

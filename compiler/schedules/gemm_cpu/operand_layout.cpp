@@ -1,4 +1,5 @@
 // Operands of GEMM that need no packing: they are read where they are.
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <numeric>
@@ -16,6 +17,10 @@ using ir::Node;
 constexpr int64_t kRowsOfSet = 8;
 /// Up to which B from L2 is not copied.
 constexpr int64_t kMostNearSteps = 512, kMostNearRows = 512;
+/// Rows that are one tile, of two vectors at least.
+constexpr int64_t kMostRowsOnce = 12;
+/// Bytes from step to step of K up to which the hardware's prefetchers see one stream.
+constexpr int64_t kNearRow = 512;
 
 bool is_plain_right(const PanelProduct& p) {
   return p.right->op == ir::Op::kLoad && p.right->src.size() == 1 &&
@@ -66,6 +71,23 @@ bool fits_in_l2(const PackedGemmPlan& plan, const PanelProduct& p, const TargetI
   return columns->imm % plan.tile_columns() == 0 && k->imm <= kMostNearSteps &&
          rows->imm <= kMostNearRows && bytes <= static_cast<int64_t>(target.l2_bytes) / 4 &&
          Strides(plan.column, plan.tile_columns()).stride(p.right->src[0]) == 1;
+}
+
+bool is_read_once(const PackedGemmPlan& plan, const PanelProduct& p) {
+  if (plan.is_transposed || p.dot || p.right_copy != PanelCopy::kVectors) return false;
+  const Node *columns = plan.column->src[0], *k = p.right_k[0]->src[0];
+  if (plan.row && !(plan.row->src[0]->is_const() && plan.row->src[0]->imm <= kMostRowsOnce))
+    return false;
+  if (p.right_k.size() > 1 || !k->is_const() || !columns->is_const() ||
+      columns->imm % plan.lanes != 0)
+    return false;
+  Strides along(p.right_k[0], 0);
+  const std::vector<const Node*> nodes = ir::topological({&p.right, 1});
+  return std::ranges::all_of(nodes, [&](const Node* n) {
+    if (n->op != ir::Op::kLoad) return true;
+    const auto step = along.stride(n->src[0]);
+    return step && std::abs(*step) * item_size(n->dtype) <= kNearRow;
+  });
 }
 
 }  // namespace bm::compiler

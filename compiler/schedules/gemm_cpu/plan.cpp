@@ -56,13 +56,16 @@ class PanelScheduler {
     if (plan_.is_skinny) {
       if (!choose_skinny()) return std::nullopt;
     } else {
+      plan_.reads_b_once = std::ranges::all_of(
+          plan_.products, [&](const PanelProduct& p) { return is_read_once(plan_, p); });
       choose_tile();
       plan_.reads_a_in_place =
           !plan_.is_transposed &&
           std::all_of(plan_.products.begin(), plan_.products.end(),
                       [&](const PanelProduct& p) { return can_read_left(plan_, p, target_); });
       for (PanelProduct& p : plan_.products)
-        p.reads_b_in_place = is_prepacked(plan_, p) || fits_in_l2(plan_, p, target_);
+        p.reads_b_in_place =
+            plan_.reads_b_once || is_prepacked(plan_, p) || fits_in_l2(plan_, p, target_);
       choose_blocks();
     }
     set_blocks(knobs_, target_, &plan_);
@@ -128,6 +131,8 @@ class PanelScheduler {
     double least = 0;
     for (uint32_t v = 1; v <= 4; ++v)
       for (uint32_t r = 1; r * v + operands(v) <= target_.vector_registers && r <= 16; ++r) {
+        // Of one tile: no columns that are not there, which B in place would be read beyond.
+        if (plan_.reads_b_once && (r < rows || std::fmod(vectors, v) != 0)) continue;
         const double cost = std::ceil(rows / r) * std::ceil(vectors / v) * step_cycles(r, v);
         const bool is_larger = r * v > plan_.rows * plan_.vectors;
         if (least != 0 && cost >= least * (is_larger ? 1.0 : 0.97)) continue;
@@ -135,7 +140,13 @@ class PanelScheduler {
         plan_.rows = r;
         plan_.vectors = v;
       }
+    if (least == 0) {
+      plan_.reads_b_once = false;
+      return choose_tile();
+    }
     const TileShape tile = tile_of(knobs_, target_, {plan_.rows, plan_.vectors});
+    plan_.reads_b_once = plan_.reads_b_once && tile.rows >= static_cast<int64_t>(rows) &&
+                         std::fmod(vectors, static_cast<double>(tile.vectors)) == 0;
     plan_.rows = static_cast<uint32_t>(tile.rows);
     plan_.vectors = static_cast<uint32_t>(tile.vectors);
   }
@@ -175,7 +186,13 @@ class PanelScheduler {
     const int64_t most = std::max<int64_t>(steps * p->pack() / p->inner, 1);
     const int64_t trip_count = outer->is_const() ? outer->imm : INT64_MAX;
     const bool is_exact = plan_.is_transposed || (knobs_ && knobs_->get("kc"));
-    const double as_one = is_exact ? 1.5 : kBlocksAsOne;
+    double as_one = is_exact ? 1.5 : kBlocksAsOne;
+    // B goes by once: A of all of K stays in L2, and accumulators in registers.
+    if (plan_.reads_b_once && !is_exact) {
+      const double bytes = static_cast<double>(trip_count) * plan_.rows *
+                           static_cast<double>(item_size(p->left->dtype));
+      if (bytes <= kShareOfCache * static_cast<double>(target_.l2_bytes)) as_one = HUGE_VAL;
+    }
     if (static_cast<double>(trip_count) <= static_cast<double>(most) * as_one) {
       p->block = trip_count;
       return;

@@ -199,6 +199,8 @@ constexpr std::array kRows = {
         [](const Kernel& k) {
           return k.has_product([](const PanelProduct& p) { return p.reads_b_in_place; });
         }},
+    Row{"packed GEMM, B streamed in place", Needs::kCpu,
+        [](const Kernel& k) { return k.panels() && k.panels()->reads_b_once; }},
     Row{"packed GEMM, packed in vectors", Needs::kCpu,
         [](const Kernel& k) { return k.copies(PanelCopy::kVectors); }},
     Row{"packed GEMM, packed transposed", Needs::kCpu,

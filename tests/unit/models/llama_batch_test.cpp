@@ -30,7 +30,10 @@ std::shared_ptr<const Llama> load_on(const std::string& device) {
   auto file = GgufFile::open(model_path());
   if (!file) throw std::runtime_error(file.error().message);
   auto loaded = Llama::load(std::make_shared<const GgufFile>(std::move(*file)),
-                            {.device = device, .context = 512, .progress = {}});
+                            {.device = device,
+                             .context = 512,
+                             .progress = {},
+                             .packs_float32 = true});  // as servers load it
   if (!loaded) throw std::runtime_error(loaded.error().message);
   return *loaded;
 }

@@ -19,7 +19,7 @@ constexpr std::array kFormats = {
     GgmlType::kIQ1_S,   GgmlType::kIQ1_M, GgmlType::kIQ2_XXS, GgmlType::kIQ2_XS, GgmlType::kIQ2_S,
     GgmlType::kIQ3_XXS, GgmlType::kIQ3_S, GgmlType::kIQ4_NL,  GgmlType::kIQ4_XS, GgmlType::kTQ1_0,
     GgmlType::kTQ2_0,   GgmlType::kMXFP4, GgmlType::kNVFP4,   GgmlType::kQ1_0,   GgmlType::kQ2_0};
-constexpr std::array kHalves = {GgmlType::kF16, GgmlType::kBF16};
+constexpr std::array kElements = {GgmlType::kF32, GgmlType::kF16, GgmlType::kBF16};
 
 /// Where the float16 numbers of a block lie.
 std::vector<size_t> halves_of(GgmlType type) {
@@ -51,6 +51,7 @@ std::vector<std::byte> random_blocks(GgmlType type, size_t values, uint32_t seed
     const float value = uniform(random);
     const uint16_t half = type == GgmlType::kBF16 ? f32_to_bf16(value) : f32_to_f16(value);
     for (const size_t at : halves_of(type)) std::memcpy(&out[i + at], &half, 2);
+    if (type == GgmlType::kF32) std::memcpy(&out[i], &value, 4);
     // Exponents of 2^-8 and around.
     if (type == GgmlType::kMXFP4) out[i] = static_cast<std::byte>(120 + random() % 4);
     if (type == GgmlType::kNVFP4)
@@ -165,7 +166,7 @@ TEST(LlamaMatrix, ProductsOfVectorsThatCodesHoldAreExact) {
 }
 
 TEST(LlamaMatrix, HalvesAreMultipliedWithoutRoundingTheVectors) {
-  for (const GgmlType type : kHalves)
+  for (const GgmlType type : kElements)
     for (const auto& [rows, columns] :
          {std::pair<int64_t, int64_t>{32, 1}, {96, 77}, {320, 1024}}) {
       const Case c = make_case(type, rows, columns, "CPU");
@@ -176,7 +177,7 @@ TEST(LlamaMatrix, HalvesAreMultipliedWithoutRoundingTheVectors) {
 
 TEST(LlamaMatrix, StacksMultiplyEveryVectorWithTheMatrixOfItsIndex) {
   std::vector<GgmlType> all(kFormats.begin(), kFormats.end());
-  all.insert(all.end(), kHalves.begin(), kHalves.end());
+  all.insert(all.end(), kElements.begin(), kElements.end());
   constexpr int64_t kStack = 5, kRows = 32, kColumns = 512;
   const std::vector<uint32_t> index = {3, 0, 4, 3, 1, 0};
   const auto n = static_cast<int64_t>(index.size());
@@ -218,7 +219,7 @@ TEST(LlamaMatrix, StacksOfPlainNumbersToo) {
 
 TEST(LlamaMatrix, RowsAreExact) {
   std::vector<GgmlType> all(kFormats.begin(), kFormats.end());
-  all.insert(all.end(), kHalves.begin(), kHalves.end());
+  all.insert(all.end(), kElements.begin(), kElements.end());
   for (const GgmlType type : all) {
     const Case c = make_case(type, 96, 512, "CPU");
     const std::vector<int32_t> index = {0, 95, 15, 16, 33};
@@ -235,7 +236,7 @@ TEST(LlamaMatrix, DevicesAndRenderersAgree) {
   for (const GgmlType type :
        {GgmlType::kQ8_0, GgmlType::kQ4_K, GgmlType::kQ6_K, GgmlType::kQ2_K, GgmlType::kQ5_1,
         GgmlType::kIQ4_XS, GgmlType::kIQ2_XS, GgmlType::kMXFP4, GgmlType::kTQ2_0, GgmlType::kQ1_0,
-        GgmlType::kF16, GgmlType::kBF16}) {
+        GgmlType::kF32, GgmlType::kF16, GgmlType::kBF16}) {
     const std::vector<float> x = random_vectors(3 * 256, 4);
     std::vector<float> first;
     for (const char* device :
@@ -273,8 +274,9 @@ TEST(LlamaMatrix, TakesTheBytesItSays) {
 TEST(LlamaMatrix, SeveralThreadsPackWhatOneDoes) {
   // Enough for four threads; the last sixteen rows are not full.
   constexpr int64_t kRows = 2122, kColumns = 1024;
-  for (const GgmlType type : {GgmlType::kQ4_0, GgmlType::kQ5_K, GgmlType::kQ3_K, GgmlType::kF16}) {
-    const int64_t rows = type == GgmlType::kF16 ? 2112 : kRows;
+  for (const GgmlType type :
+       {GgmlType::kQ4_0, GgmlType::kQ5_K, GgmlType::kQ3_K, GgmlType::kF16, GgmlType::kF32}) {
+    const int64_t rows = ggml_type_info(type).block_values == 1 ? 2112 : kRows;
     const auto blocks = random_blocks(type, static_cast<size_t>(rows * kColumns), 9);
     std::vector<Matrix> packed;
     for (const char* threads : {"1", "4"}) {
@@ -297,7 +299,8 @@ TEST(LlamaMatrix, WholeBlocksArePacked) {
   EXPECT_FALSE(Matrix::can_pack(GgmlType::kQ8_0, 0, 96));
   EXPECT_TRUE(Matrix::can_pack(GgmlType::kF16, 32, 3));
   EXPECT_FALSE(Matrix::can_pack(GgmlType::kBF16, 48, 64));
-  EXPECT_FALSE(Matrix::can_pack(GgmlType::kF32, 32, 64));
+  EXPECT_TRUE(Matrix::can_pack(GgmlType::kF32, 32, 64));
+  EXPECT_FALSE(Matrix::can_pack(GgmlType::kF32, 48, 64));
 }
 
 }  // namespace

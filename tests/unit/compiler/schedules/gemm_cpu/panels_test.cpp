@@ -141,6 +141,56 @@ ir::KernelIr product(Extents e, DType left, DType right, DType sum, bool is_k_ma
   return kernel;
 }
 
+/// Rows that are one tile: B goes by once, and a copy of it would be read once.
+TEST(Panels, RowsOfOneTileStreamB) {
+  std::mt19937_64 random(std::random_device{}());
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  const TargetInfo target = target_info(test::native_arch());
+  for (const DType right : {DType::kF32, DType::kF16})
+    for (const auto& [m, is_once] : {std::pair{5, true}, {8, true}, {12, true}, {13, false}}) {
+      const Extents e{m, 64, 1000 + static_cast<int64_t>(random() % 9)};
+      const ir::KernelIr kernel = product(e, DType::kF32, right, DType::kF32, false);
+      const auto schedule =
+          make_panel_schedule(kernel, target, 2, {.has_skinny = false, .knobs = nullptr});
+      ASSERT_TRUE(schedule && schedule->panels());
+      const PackedGemmPlan& plan = *schedule->panels();
+      EXPECT_EQ(plan.reads_b_once, is_once) << m;
+      if (is_once) {
+        EXPECT_TRUE(plan.products[0].reads_b_in_place);
+        EXPECT_TRUE(plan.products[0].is_single) << "accumulators stay in registers";
+        EXPECT_EQ(plan.rows, static_cast<uint32_t>(m));
+      }
+      std::vector<float> a(static_cast<size_t>(e.m * e.k)), b(static_cast<size_t>(e.k * e.n));
+      for (float& v : a) v = uniform(random);
+      std::vector<std::vector<std::byte>> buffers(3);
+      buffers[0].resize(static_cast<size_t>(e.m * e.n) * sizeof(float));
+      buffers[1].resize(a.size() * sizeof(float));
+      std::memcpy(buffers[1].data(), a.data(), buffers[1].size());
+      buffers[2].resize(b.size() * static_cast<size_t>(item_size(right)));
+      for (size_t i = 0; i < b.size(); ++i) {
+        const float v = uniform(random);
+        const uint16_t half = f32_to_f16(v);
+        b[i] = right == DType::kF16 ? f16_to_f32(half) : v;
+        if (right == DType::kF16)
+          std::memcpy(&buffers[2][2 * i], &half, 2);
+        else
+          std::memcpy(&buffers[2][4 * i], &v, 4);
+      }
+      const Status done = test::run_on_cpu(test::native_arch(), "LLVM", kernel, buffers, {});
+      ASSERT_TRUE(done) << done.error().message;
+      for (int64_t i = 0; i < e.m; ++i)
+        for (int64_t j = 0; j < e.n; ++j) {
+          double want = 0;
+          for (int64_t k = 0; k < e.k; ++k)
+            want += static_cast<double>(a[static_cast<size_t>(i * e.k + k)]) *
+                    static_cast<double>(b[static_cast<size_t>(k * e.n + j)]);
+          float got;
+          std::memcpy(&got, &buffers[0][static_cast<size_t>(i * e.n + j) * sizeof got], sizeof got);
+          ASSERT_NEAR(static_cast<double>(got), want, 1e-3) << m << ": " << i << ", " << j;
+        }
+    }
+}
+
 TEST(Panels, PackedOperandsAreReadInPlace) {
   const auto run = [](const ir::KernelIr& kernel, std::vector<std::vector<std::byte>>* buffers) {
     const Status done = test::run_on_cpu(test::native_arch(), "LLVM", kernel, *buffers, {});
