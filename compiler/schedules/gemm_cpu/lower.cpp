@@ -96,6 +96,8 @@ bool PackedGemm::has_whole_tiles() const {
   return extent->is_const() && extent->imm % p_.tile_columns() == 0;
 }
 
+bool PackedGemm::has_fixed_rows() const { return p_.row && p_.row->src[0]->is_const(); }
+
 /// Code for tiles whose columns all exist, and code for the tail.
 void PackedGemm::split_tail(ValueId column, BlockId parent, const SplitBody& body) {
   if (has_whole_tiles()) return body(parent, false);
@@ -188,40 +190,55 @@ void PackedGemm::multiply_tile(const Contraction& c, const Tile& tile, BlockId p
   const PanelProduct& product = c.product;
   start_tile(c, tile, parent);
   if (product.packs_b_on_the_fly) {
-    ValueId packs = tile.is_first;
-    if (!has_whole_tiles()) packs = b_.bit_and(packs, has_all_columns(tile.column));
-    e_.branch(packs, parent, [&](BlockId at) { add_steps(c, tile, true, at); });
-    e_.branch(b_.negated(packs), parent, [&](BlockId at) { add_steps(c, tile, false, at); });
+    ValueId is_first = tile.is_first;
+    if (!has_whole_tiles()) is_first = b_.bit_and(is_first, has_all_columns(tile.column));
+    const auto when = [&](ValueId condition, BlockId at, BSource source) {
+      e_.branch(condition, at, [&](BlockId inside) { add_steps(c, tile, source, inside); });
+    };
+    if (has_fixed_rows()) {
+      when(is_first, parent, BSource::kPacking);
+    } else {
+      // The number of rows may turn out to be that of a tile.
+      const ValueId has_more = b_.lt(b_.index(p_.rows), block_.rows);
+      e_.branch(is_first, parent, [&](BlockId at) {
+        when(has_more, at, BSource::kPacking);
+        when(b_.negated(has_more), at, BSource::kStream);
+      });
+    }
+    when(b_.negated(is_first), parent, BSource::kPacked);
   } else {
-    add_steps(c, tile, false, parent);
+    add_steps(c, tile, p_.reads_b_once ? BSource::kStream : BSource::kPacked, parent);
   }
 }
 
-/// All steps of K; `packs_b`: B comes from memory and is packed into its panel.
-void PackedGemm::add_steps(const Contraction& c, const Tile& tile, bool packs_b, BlockId parent) {
+/// All steps of K.
+void PackedGemm::add_steps(const Contraction& c, const Tile& tile, BSource source, BlockId parent) {
   const PanelProduct& product = c.product;
   const ValueId steps = steps_of(product, tile.length);
   const auto run = [&](ValueId begin, ValueId end, int64_t unroll) {
     const Builder::Loop loop = b_.open_loop(parent);
     if (unroll > 1) prefetch_left(product, tile, loop.index, loop.body);
     for (int64_t u = 0; u < unroll; ++u)
-      multiply_step(c, tile, b_.add(loop.index, b_.index(u)), packs_b, loop.body);
+      multiply_step(c, tile, b_.add(loop.index, b_.index(u)), source, loop.body);
     if (tile.ahead != kNone && unroll > 1) prefetch_panel(product, tile, loop, unroll);
     b_.close_loop(loop, begin, end, unroll);
   };
-  const Expr all(b_, steps), whole = all - (all & (kUnroll - 1));
-  run(b_.index(0), whole, kUnroll);
+  // Two loops that read memory are as long as one: programs stay of a size that compiles quickly.
+  const bool is_one_of_three = product.packs_b_on_the_fly && !has_fixed_rows();
+  const int64_t unroll = is_one_of_three && source != BSource::kPacked ? kUnroll / 2 : kUnroll;
+  const Expr all(b_, steps), whole = all - (all & (unroll - 1));
+  run(b_.index(0), whole, unroll);
   const Node* extent = product.right_k[0]->src[0];
-  const int64_t even = kUnroll * product.pack();
+  const int64_t even = unroll * product.pack();
   if (!extent->is_const() || extent->imm * product.inner % even != 0 ||
       product.k_block() % even != 0)
     run(whole, steps, 1);
 }
 
-void PackedGemm::multiply_step(const Contraction& c, const Tile& tile, ValueId step, bool packs_b,
+void PackedGemm::multiply_step(const Contraction& c, const Tile& tile, ValueId step, BSource source,
                                BlockId body) {
   const PanelProduct& product = c.product;
-  const std::vector<ValueId> right = b_vectors(c, tile, step, packs_b, body);
+  const std::vector<ValueId> right = b_vectors(c, tile, step, source, body);
   const std::vector<ValueId> left = a_elements(c, tile, step, body);
   contract_vectors(
       b_, body, c.registers, right, [&](size_t i) { return e_.splat(left[i], p_.lanes); },
@@ -231,27 +248,29 @@ void PackedGemm::multiply_step(const Contraction& c, const Tile& tile, ValueId s
 }
 
 std::vector<ValueId> PackedGemm::b_vectors(const Contraction& c, const Tile& tile, ValueId step,
-                                           bool packs_b, BlockId body) {
+                                           BSource source, BlockId body) {
   const PanelProduct& product = c.product;
   std::vector<ValueId> right;
   const Expr own(b_, step), first(b_, tile.first);
   const Expr at = Expr(b_, tile.column) * product.steps_block() + own * p_.tile_columns();
-  if (product.reads_b_in_place || packs_b) {
+  if (product.reads_b_in_place || source != BSource::kPacked) {
     const Expr k = first + own * product.pack();
     const uint32_t binding = e_.make_bindings(k, body, 0, 1, 0);
     const Env env = e_.bound(block_.env, product.right_k[0], binding);
     const ValueId base = b_.add(block_.column, tile.column);
     const uint32_t column = e_.number_of(p_.column);
     Instances all = e_.bind_axis({env}, p_.column, base, body, p_.lanes, p_.vectors, p_.lanes);
-    if (p_.reads_b_once || packs_b) prefetch_stream(product.right, all, product.right_k[0], body);
-    if (packs_b) prefetch_rows_ahead(product.right, all, product.right_k[0], kRowsAhead, body);
+    if (source != BSource::kPacked) {
+      prefetch_stream(product.right, all, product.right_k[0], body);
+      prefetch_rows_ahead(product.right, all, product.right_k[0], kRowsAhead, body);
+    }
     for (Env& e : all) {
       if (product.dot) e[column] = e_.binding(e[column]).first_lane;
       right.push_back(product.dot ? b_.words(static_cast<int>(product.right->imm), p_.lanes,
                                              e_.emit(product.right->src[0], e), false)
                                   : e_.splat(e_.emit(product.right, e), p_.lanes));
     }
-    if (packs_b) store_vectors(b_, body, c.right, at, right);
+    if (source == BSource::kPacking) store_vectors(b_, body, c.right, at, right);
     return right;
   }
   for (uint32_t v = 0; v < p_.vectors; ++v)

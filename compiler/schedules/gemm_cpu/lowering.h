@@ -64,12 +64,20 @@ class PackedGemm {
     ValueId rows = kNone, columns = kNone;  // how many
   };
 
+  /// Where the vectors of B come from.
+  enum class BSource : uint8_t {
+    kPacked,   ///< the workspace, or prepacked panels
+    kPacking,  ///< memory, and into the workspace
+    kStream,   ///< memory: no other rows need them
+  };
+
   /// Code for one of two cases, the second of which is that something is cut.
   using SplitBody = std::function<void(BlockId, bool)>;
 
   // lower.cpp: blocks, and the inner loop.
   Contraction make_contraction(size_t index);
   bool has_whole_tiles() const;
+  bool has_fixed_rows() const;
   void split_tail(ValueId column, BlockId parent, const SplitBody& body);
   void split_where(ValueId is_inside, BlockId parent, const SplitBody& body);
   ValueId has_all_columns(ValueId column);
@@ -77,11 +85,11 @@ class PackedGemm {
   KBlock open_k_block(const Contraction& c, BlockId parent);
   void multiply_blocks(size_t index, BlockId parent);
   void multiply_tile(const Contraction& c, const Tile& tile, BlockId parent);
-  void add_steps(const Contraction& c, const Tile& tile, bool packs_b, BlockId parent);
-  void multiply_step(const Contraction& c, const Tile& tile, ValueId step, bool packs_b,
+  void add_steps(const Contraction& c, const Tile& tile, BSource source, BlockId parent);
+  void multiply_step(const Contraction& c, const Tile& tile, ValueId step, BSource source,
                      BlockId body);
-  std::vector<ValueId> b_vectors(const Contraction& c, const Tile& tile, ValueId step, bool packs_b,
-                                 BlockId body);
+  std::vector<ValueId> b_vectors(const Contraction& c, const Tile& tile, ValueId step,
+                                 BSource source, BlockId body);
   std::vector<ValueId> a_elements(const Contraction& c, const Tile& tile, ValueId step,
                                   BlockId body);
   void start_tile(const Contraction& c, const Tile& tile, BlockId block);

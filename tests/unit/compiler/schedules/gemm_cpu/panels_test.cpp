@@ -122,8 +122,9 @@ struct Extents {
   int64_t m, n, k;
 };
 
-/// out[i, j] = Σ a[i, k]·b[k, j]; `is_k_major`: B is K-major.
-ir::KernelIr product(Extents e, DType left, DType right, DType sum, bool is_k_major) {
+/// out[i, j] = Σ a[i, k]·b[k, j]; `is_k_major`: B is K-major; `is_variable`: up to m rows.
+ir::KernelIr product(Extents e, DType left, DType right, DType sum, bool is_k_major,
+                     bool is_variable = false) {
   ir::KernelIr kernel;
   kernel.name = "product";
   kernel.graph = std::make_unique<Graph>();
@@ -131,7 +132,9 @@ ir::KernelIr product(Extents e, DType left, DType right, DType sum, bool is_k_ma
   kernel.params = {{sum, e.m * e.n, true, false},
                    {left, e.m * e.k, false, true},
                    {right, e.k * e.n, false, true}};
-  const Node *i = g.range(g.index(e.m)), *j = g.range(g.index(e.n)), *d = g.range(g.index(e.k));
+  if (is_variable) kernel.vars = {{"m", 1, e.m}};
+  const Node *i = g.range(is_variable ? g.var(0, 1, e.m) : g.index(e.m)),
+             *j = g.range(g.index(e.n)), *d = g.range(g.index(e.k));
   const Node* a = g.cast(g.load(1, left, g.add(g.mul(i, e.k), d)), sum);
   const Node* at = is_k_major ? g.add(g.mul(j, e.k), d) : g.add(g.mul(d, e.n), j);
   const Node* b = g.cast(g.load(2, right, at), sum);
@@ -141,14 +144,48 @@ ir::KernelIr product(Extents e, DType left, DType right, DType sum, bool is_k_ma
   return kernel;
 }
 
-/// Rows that are one tile: B goes by once, and a copy of it would be read once.
-TEST(Panels, RowsOfOneTileStreamB) {
+/// A [m, k] · B [k, n], float32 and `right`, on fresh numbers against float64.
+void expect_product(const ir::KernelIr& kernel, const Extents& e, DType right,
+                    std::span<const int64_t> vars) {
   std::mt19937_64 random(std::random_device{}());
   std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> a(static_cast<size_t>(kernel.params[1].elements)),
+      b(static_cast<size_t>(e.k * e.n));
+  for (float& v : a) v = uniform(random);
+  std::vector<std::vector<std::byte>> buffers(3);
+  for (size_t i = 0; i < 3; ++i)
+    buffers[i].resize(
+        static_cast<size_t>(kernel.params[i].elements * item_size(kernel.params[i].dtype)));
+  std::memcpy(buffers[1].data(), a.data(), buffers[1].size());
+  for (size_t i = 0; i < b.size(); ++i) {
+    const float v = uniform(random);
+    const uint16_t half = f32_to_f16(v);
+    b[i] = right == DType::kF16 ? f16_to_f32(half) : v;
+    if (right == DType::kF16)
+      std::memcpy(&buffers[2][2 * i], &half, 2);
+    else
+      std::memcpy(&buffers[2][4 * i], &v, 4);
+  }
+  const Status done = test::run_on_cpu(test::native_arch(), "LLVM", kernel, buffers, vars);
+  ASSERT_TRUE(done) << done.error().message;
+  for (int64_t i = 0; i < e.m; ++i)
+    for (int64_t j = 0; j < e.n; ++j) {
+      double want = 0;
+      for (int64_t k = 0; k < e.k; ++k)
+        want += static_cast<double>(a[static_cast<size_t>(i * e.k + k)]) *
+                static_cast<double>(b[static_cast<size_t>(k * e.n + j)]);
+      float got;
+      std::memcpy(&got, &buffers[0][static_cast<size_t>(i * e.n + j) * sizeof got], sizeof got);
+      ASSERT_NEAR(static_cast<double>(got), want, 1e-3) << e.m << ": " << i << ", " << j;
+    }
+}
+
+/// Rows that are one tile: B goes by once, and a copy of it would be read once.
+TEST(Panels, RowsOfOneTileStreamB) {
   const TargetInfo target = target_info(test::native_arch());
   for (const DType right : {DType::kF32, DType::kF16})
     for (const auto& [m, is_once] : {std::pair{5, true}, {8, true}, {12, true}, {13, false}}) {
-      const Extents e{m, 64, 1000 + static_cast<int64_t>(random() % 9)};
+      const Extents e{m, 64, 1003};
       const ir::KernelIr kernel = product(e, DType::kF32, right, DType::kF32, false);
       const auto schedule =
           make_panel_schedule(kernel, target, 2, {.has_skinny = false, .knobs = nullptr});
@@ -160,35 +197,23 @@ TEST(Panels, RowsOfOneTileStreamB) {
         EXPECT_TRUE(plan.products[0].is_single) << "accumulators stay in registers";
         EXPECT_EQ(plan.rows, static_cast<uint32_t>(m));
       }
-      std::vector<float> a(static_cast<size_t>(e.m * e.k)), b(static_cast<size_t>(e.k * e.n));
-      for (float& v : a) v = uniform(random);
-      std::vector<std::vector<std::byte>> buffers(3);
-      buffers[0].resize(static_cast<size_t>(e.m * e.n) * sizeof(float));
-      buffers[1].resize(a.size() * sizeof(float));
-      std::memcpy(buffers[1].data(), a.data(), buffers[1].size());
-      buffers[2].resize(b.size() * static_cast<size_t>(item_size(right)));
-      for (size_t i = 0; i < b.size(); ++i) {
-        const float v = uniform(random);
-        const uint16_t half = f32_to_f16(v);
-        b[i] = right == DType::kF16 ? f16_to_f32(half) : v;
-        if (right == DType::kF16)
-          std::memcpy(&buffers[2][2 * i], &half, 2);
-        else
-          std::memcpy(&buffers[2][4 * i], &v, 4);
-      }
-      const Status done = test::run_on_cpu(test::native_arch(), "LLVM", kernel, buffers, {});
-      ASSERT_TRUE(done) << done.error().message;
-      for (int64_t i = 0; i < e.m; ++i)
-        for (int64_t j = 0; j < e.n; ++j) {
-          double want = 0;
-          for (int64_t k = 0; k < e.k; ++k)
-            want += static_cast<double>(a[static_cast<size_t>(i * e.k + k)]) *
-                    static_cast<double>(b[static_cast<size_t>(k * e.n + j)]);
-          float got;
-          std::memcpy(&got, &buffers[0][static_cast<size_t>(i * e.n + j) * sizeof got], sizeof got);
-          ASSERT_NEAR(static_cast<double>(got), want, 1e-3) << m << ": " << i << ", " << j;
-        }
+      expect_product(kernel, e, right, {});
     }
+}
+
+/// The number of rows is known at launch: one tile, or several that share a packed B.
+TEST(Panels, VariableRowsStreamOrPackB) {
+  constexpr int64_t kMost = 72;
+  for (const int64_t n : {96, 100}) {  // whole tiles, and one that is cut
+    const ir::KernelIr kernel =
+        product({kMost, n, 601}, DType::kF32, DType::kF16, DType::kF32, false, true);
+    const auto schedule = make_panel_schedule(kernel, target_info(test::native_arch()), 2, {});
+    ASSERT_TRUE(schedule && schedule->panels());
+    EXPECT_TRUE(schedule->panels()->products[0].packs_b_on_the_fly);
+    const int64_t tile = schedule->panels()->rows;
+    for (const int64_t m : {int64_t{1}, tile - 1, tile, tile + 1, 3 * tile, kMost})
+      expect_product(kernel, {m, n, 601}, DType::kF16, std::array{m});
+  }
 }
 
 TEST(Panels, PackedOperandsAreReadInPlace) {
