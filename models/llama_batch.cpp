@@ -104,7 +104,13 @@ struct LlamaBatch::Impl {
   /// any number of rows give the bits that sequences get in company.
   std::array<std::optional<int64_t>, 7> fixed_rows;
   std::array<uint32_t, 7> steps_without{};  ///< while that was not known
-  size_t prepared = 0;                      ///< programs that prepare() has seen to
+  /// Rows that are tried now, 0 before, and how many tokens agreed.
+  struct Trial {
+    int64_t fixed = 0;
+    size_t compared = 0;
+  };
+  std::array<Trial, 7> trials{};
+  size_t prepared = 0;  ///< programs that prepare() has seen to
   bool is_prepared = false;
 
   using Step = std::function<Tensor(const Tensor&, int64_t, int64_t, int64_t)>;
@@ -253,7 +259,8 @@ struct LlamaBatch::Impl {
   int64_t rows_of(size_t count) {
     constexpr uint32_t kPatience = 32;
     const auto at = static_cast<size_t>(std::countr_zero(count));
-    if (!fixed_rows[at] && ++steps_without[at] > kPatience) try_rows(count);
+    if (!fixed_rows[at] && ++steps_without[at] > kPatience)
+      while (!fixed_rows[at]) try_rows(count);
     return fixed_rows[at].value_or(0);
   }
 
@@ -265,52 +272,64 @@ struct LlamaBatch::Impl {
     }
   }
 
-  /// Logits of a few tokens one after the other, on the page and the place that belong to nobody:
-  /// at position 0 attention has one key to weigh and states are zeroes, of which any order of a
-  /// sum makes the same. The last one sees many keys, those of the page again and again.
-  std::vector<float> trial(size_t count, int64_t fixed) {
-    const int64_t last = std::min<int64_t>(int64_t{model->context()} - 1, 4 * kPage + 37);
+  /// Logits of a token at position `at`, on the page and the place that belong to nobody. At
+  /// position 0 attention has one key to weigh and states are zeroes, of which any order of a sum
+  /// makes the same; the last one sees many keys, those of the page again and again.
+  std::vector<float> trial(size_t count, int64_t fixed, int64_t at) {
     const size_t asked = std::min<size_t>(count, options.sequences);
-    std::vector<float> out;
-    for (int64_t at : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{3}, last}) {
-      park_all(count);
-      at = std::min(at, last);
-      for (size_t i = 0; i < count; ++i) {
-        const int64_t lane = static_cast<int64_t>(i);
-        lanes[i]->position.set(at);
-        lanes[i]->slot.set((lane + at) % kPage);
-        host_positions[i] = static_cast<int32_t>(at);
-        host_tokens[i] =
-            static_cast<int32_t>((7 * lane + 11 * at + 3) % int64_t{model->config().vocab_size});
-      }
-      execute(count, false, count, asked, fixed);
-      out.insert(out.end(), logits.begin(), logits.end());
+    park_all(count);
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t lane = static_cast<int64_t>(i);
+      lanes[i]->position.set(at);
+      lanes[i]->slot.set((lane + at) % kPage);
+      host_positions[i] = static_cast<int32_t>(at);
+      host_tokens[i] =
+          static_cast<int32_t>((7 * lane + 11 * at + 3) % int64_t{model->config().vocab_size});
     }
-    return out;
+    execute(count, false, count, asked, fixed);
+    return logits;
   }
 
+  /// Compares some tokens more of the program of `count` lanes for one number of rows with the one
+  /// for any number, bit by bit. A step of each at a time, so that nobody waits for long: both see
+  /// the same page then, whatever others have left on it. States go from token to token: all of
+  /// theirs at once, for one program and then for the other.
   void try_rows(size_t count) {
-    std::optional<int64_t>& known = fixed_rows[static_cast<size_t>(std::countr_zero(count))];
-    const std::vector<float> expected = trial(count, 0);
-    known = 0;
+    const auto lane = static_cast<size_t>(std::countr_zero(count));
+    Trial& now = trials[lane];
+    if (now.fixed == 0) now.fixed = static_cast<int64_t>(count);
     // Of plain elements on CPUs a trial tells too little: bits differ for one token in ten.
-    if (model->has_plain_matrices() && tokens.device().hal().arch().vendor == hal::Vendor::kCpu)
+    const bool is_plain =
+        model->has_plain_matrices() && tokens.device().hal().arch().vendor == hal::Vendor::kCpu;
+    if (is_plain || now.fixed > static_cast<int64_t>(std::min(4 * count, host_outputs.size()))) {
+      fixed_rows[lane] = 0;
       return;
-    for (size_t fixed = count; fixed <= 4 * count && fixed <= host_outputs.size(); fixed *= 2) {
-      const std::vector<float> got = trial(count, static_cast<int64_t>(fixed));
-      if (std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)) != 0) continue;
-      known = static_cast<int64_t>(fixed);
-      break;
     }
+    const int64_t last = std::min<int64_t>(int64_t{model->context()} - 1, 4 * kPage + 37);
+    const std::array<int64_t, 5> positions{0, 1, 2, 3, last};
+    const size_t end = has_states() ? positions.size() : now.compared + 1;
+    std::vector<float> expected, got;
+    for (auto [fixed, to] : {std::pair{int64_t{0}, &expected}, {now.fixed, &got}})
+      for (size_t i = now.compared; i < end; ++i) {
+        const std::vector<float> more = trial(count, fixed, std::min(positions[i], last));
+        to->insert(to->end(), more.begin(), more.end());
+      }
+    now.compared = end;
+    if (std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)) != 0)
+      now = {2 * now.fixed, 0};
+    else if (now.compared == positions.size())
+      fixed_rows[lane] = now.fixed;
   }
 
   /// The next program that sequences will ask for: alone and with a piece of a prompt, for ever
   /// more lanes.
   void prepare() {
     const size_t lane = prepared / 2, count = size_t{1} << lane;
-    if (prepared++ % 2 == 0) {
-      if (!fixed_rows[lane]) try_rows(count);
-    } else if (model->takes_pieces()) {
+    if (prepared % 2 == 0 && !fixed_rows[lane]) {
+      try_rows(count);
+      if (!fixed_rows[lane]) return;
+    }
+    if (prepared++ % 2 == 1 && model->takes_pieces()) {
       park_all(count);
       const int32_t token = 0;
       const uint32_t page = 0;
