@@ -28,9 +28,13 @@ struct BatchRun {
 
 /// What every device of a model has of a step.
 struct BatchWorkspace {
-  Tensor positions;               ///< [capacity] int32, one per row
-  Tensor queries, pairs, joined;  ///< [capacity, …] float32: working memory shared by the blocks
-  Tensor inputs, mixed;           ///< likewise, of recurrent blocks
+  /// [capacity, …] float32: working memory that blocks with the same heads share.
+  struct HeadSpace {
+    Tensor queries, pairs, joined;
+  };
+  Tensor positions;              ///< [capacity] int32, one per row
+  std::vector<HeadSpace> heads;  ///< one per LlamaConfig::head_kinds
+  Tensor inputs, mixed;          ///< as of heads, of recurrent blocks
 };
 
 /// Tokens of several sequences that go through the network together; see llama_batch.h.
@@ -161,6 +165,9 @@ class Llama {
     Matrix gate_up;  ///< of both, gate first; invalid where they are apart
     Tensor gate_bias, up_bias, down_bias;
     Matrix shared_router;  ///< [1, embedding length]: how much the shared expert counts
+    Tensor input_scale;    ///< [embedding length]: of what the router reads; invalid without
+    Tensor scales;         ///< [experts]: of what they give; invalid without
+    Norm before, after, dense_after;  ///< kExpertsBesideDense: of the experts, and of the others
     Projection shared_gate, shared_up, shared_down;
   };
   /// Multi-head latent attention: queries, keys and values are made of few components.
@@ -184,6 +191,18 @@ class Llama {
     Projection parameters, steps;
     Norm steps_norm, keys_norm, queries_norm;
   };
+  /// What a block makes of the part of a token's embeddings that is the block's own.
+  struct LayerInput {
+    Projection gate, out;
+    Norm norm;
+  };
+  struct Altup {
+    Norm router_norm;
+    Projection router, predict, correct;
+    Tensor correct_scale;              ///< [embedding length]
+    Projection laurel_in, laurel_out;  ///< a low-rank path beside attention
+    Norm laurel_norm;
+  };
   struct Block {
     Norm attention_norm, second_attention_norm;  ///< the second: of attention alone
     Projection qkv;                              ///< rows of all three, or
@@ -197,6 +216,9 @@ class Llama {
     Projection gate, up, down;
     Experts experts;
     Tensor sinks;  ///< [heads]; invalid without kSinks
+    LayerInput layer_input;
+    Altup altup;
+    Tensor scale;  ///< [1]: of what the block gives; invalid where there is none
     Latent latent;
     Recurrent recurrent;
   };
@@ -205,6 +227,10 @@ class Llama {
   uint64_t attached_bytes_ = 0, uploaded_bytes_ = 0;
   bool has_plain_matrices_ = false;
   Matrix embedding_;
+  Matrix layer_embedding_;  ///< [vocabulary, blocks · layer input length]
+  Projection layer_projection_;
+  Norm layer_norm_;
+  std::vector<Matrix> altup_in_, altup_out_;  ///< of all vectors of a token but the first
   Norm embedding_norm_, output_norm_;
   Projection output_;  ///< its matrix is the embedding's where they are tied
   Tensor positions_;   ///< [context, embedding length]; invalid without kPositionTable
@@ -313,25 +339,44 @@ class Llama {
   Tensor attend_all(size_t block, const Tensor& x, const SymInt& count,
                     std::span<const RopeTables> rope) const;
   Tensor feed_forward(size_t block, const Tensor& x) const;
+  Tensor dense_feed_forward(size_t block, const Tensor& x) const;
+  /// What a block adds to `sum`, norms and all; `in`: what attention read, for parallel blocks.
+  Tensor feed_forward_of_sum(size_t block, const Tensor& sum, const Tensor& x,
+                             const Tensor& in) const;
   Tensor attend_paged(size_t block, const Tensor& x, const BatchStep& step,
                       PagedKvCache& cache) const;
   Tensor gated(size_t block, const QuantisedActivations& in, const Projection& gate,
                const Projection& up, const Projection& down) const;
   /// Which experts each of x [m, embedding length] takes, and with which weights: both [m, used].
   std::pair<Tensor, Tensor> route(const Block& b, const QuantisedActivations& x) const;
-  Tensor mix_experts(size_t block, const Tensor& x) const;
+  /// `routed`: what the router reads, [m, embedding length]; invalid: x.
+  Tensor mix_experts(size_t block, const Tensor& x, const Tensor& routed = {}) const;
   /// What the first block reads; `rows`: those of the table of positions.
   Tensor embed(const Tensor& tokens, const std::function<Tensor(const Tensor& table)>& rows) const;
-  /// `attention` is given the block's normalised input.
-  Tensor run_block(size_t block, const Tensor& x,
+  /// `attention` is given the block's normalised input. `inputs`: see layer_inputs().
+  Tensor run_block(size_t block, const Tensor& x, const Tensor& inputs,
                    const std::function<Tensor(const Tensor&)>& attention) const;
+  /// Of tokens whose embeddings are `x`, what is each block's own: [rows, blocks · layer input
+  /// length]; invalid where blocks have none.
+  Tensor layer_inputs(const Tensor& tokens, const Tensor& x) const;
+  Tensor layer_input(size_t block, const Tensor& x, const Tensor& inputs) const;
+  /// [rows, embedding length] → all vectors of a token, side by side, and back.
+  Tensor widen(const Tensor& x) const;
+  Tensor narrow(const Tensor& x) const;
+  Tensor run_altup_block(size_t block, const Tensor& x, const Tensor& inputs,
+                         const std::function<Tensor(const Tensor&)>& attention) const;
+  /// How much each vector of a token counts, of the one that is computed: [rows, vectors].
+  Tensor altup_modalities(size_t block, const Tensor& x) const;
   Tensor run_blocks(const BatchStep& step, PagedKvCache& cache) const;
   Tensor project_logits(const Tensor& x) const;
   RopeTable make_rope_table(const RopeConfig& rope, int64_t length,
                             const std::string& device) const;
   bool has_local_rope() const;  ///< tables of its own
+  const RopeConfig& rope_of(size_t block) const {
+    return config_.blocks[block].is_local ? config_.local_rope : config_.rope;
+  }
   /// Of a row of a rotary table.
-  uint64_t rope_width() const;
+  uint64_t rope_width(const RopeConfig& rope) const;
   Tensor make_slopes(const std::string& device) const;
 };
 

@@ -15,6 +15,10 @@ constexpr auto kSilu = Activation::kSilu, kGelu = Activation::kGelu,
                kXielu = Activation::kXielu;
 constexpr uint64_t kMoe = kExperts, kNormMoe = kExperts | kNormalisedExperts,
                    kDelta = kDeltaNet | kLateFeedForwardNorm,
+                   kGemma3n = kScaledEmbedding | kPostNorms | kUnevenBlocks | kLayerInputs |
+                              kAltup | kUnscaledScores | kValueNorm,
+                   kGemma4 = kScaledEmbedding | kPostNorms | kUnevenBlocks | kLayerInputs |
+                             kUnscaledScores | kValueNorm | kNormMoe | kExpertsBesideDense,
                    kEncoder = kNormsAfterSums | kNoLogits | kEmbeddingNorm;
 
 constexpr const char *kWindow = "attention.sliding_window",
@@ -69,6 +73,14 @@ constexpr Architecture kArchitectures[] = {
     {"gemma-embedding", kHalves, kRms, kGated, kGelu, kScaledEmbedding | kPostNorms | kNoLogits, 6,
      "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
      "attention.scale"},
+    {"gemma3n", kHalves, kRms, kGated, kGelu, kGemma3n, 5,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "final_logit_softcapping attention.shared_kv_layers embedding_length_per_layer_input "
+     "altup.active_idx altup.num_inputs activation_sparsity_scale"},
+    {"gemma4", kHalves, kRms, kGated, kGelu, kGemma4, 6,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "final_logit_softcapping attention.shared_kv_layers embedding_length_per_layer_input "
+     "attention.key_length_swa attention.value_length_swa rope.dimension_count_swa"},
     {"glm4", kInter, kRms, kFused, kSilu, kPostNorms, 0, ""},
     {"glm4moe", kHalves, kRms, kGated, kSilu, kMoe | kSigmoidGating | kLateFeedForwardNorm, 0,
      "nextn_predict_layers"},

@@ -73,11 +73,17 @@ enum Trait : uint64_t {
   /// heads of keys, unless kBesideAttention.
   kMamba = 1ull << 32,
   kMamba2 = 1ull << 33,
-  kNoAttention = 1ull << 34,      ///< no block has heads
-  kNoFeedForward = 1ull << 35,    ///< blocks are recurrences alone
-  kBesideAttention = 1ull << 36,  ///< every block has attention and a recurrence; they are added
-  kOneOfThree = 1ull << 37,       ///< a block is a recurrence, attention or a feed-forward
-  kRopeSwitch = 1ull << 38,       ///< rope.scaling.finetuned = false: nothing is rotated
+  kNoAttention = 1ull << 34,         ///< no block has heads
+  kNoFeedForward = 1ull << 35,       ///< blocks are recurrences alone
+  kBesideAttention = 1ull << 36,     ///< every block has attention and a recurrence; they are added
+  kOneOfThree = 1ull << 37,          ///< a block is a recurrence, attention or a feed-forward
+  kRopeSwitch = 1ull << 38,          ///< rope.scaling.finetuned = false: nothing is rotated
+  kUnevenBlocks = 1ull << 39,        ///< heads and hidden units may differ from block to block
+  kLayerInputs = 1ull << 40,         ///< every block has a table of embeddings of its own
+  kAltup = 1ull << 41,               ///< see AltupConfig
+  kUnscaledScores = 1ull << 42,      ///< of attention, unless the file says otherwise
+  kValueNorm = 1ull << 43,           ///< values are normalised, without a gain
+  kExpertsBesideDense = 1ull << 44,  ///< blocks with experts have a dense feed-forward too
 };
 
 struct Architecture {

@@ -209,8 +209,11 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   // there. Source: llama.cpp, src/models/gemma3.cpp, olmo2.cpp.
   c->local_rope = c->rope;
   const bool is_gemma3 = c->architecture == "gemma3" || c->architecture == "gemma-embedding";
-  if (is_gemma3 || c->architecture == "olmo2") c->local_rope = RopeConfig{};
+  const bool is_gemma4 = c->architecture == "gemma3n" || c->architecture == "gemma4";
+  if (is_gemma3 || is_gemma4 || c->architecture == "olmo2") c->local_rope = RopeConfig{};
   if (c->architecture == "olmo2") c->local_rope.base = c->rope.base;
+  // Factors that leave most of a head as it is are those of blocks that see all.
+  c->local_rope.has_factors = c->architecture != "gemma4";
   if (has_key(*c->row, "rope.freq_base_swa"))
     c->local_rope.base = BM_TRY(file.get_f32(p + "rope.freq_base_swa", c->local_rope.base));
   return {};
@@ -237,6 +240,7 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
     per_head = static_cast<float>(c->embedding_length / c->head_count);
   c->attention_scale = BM_TRY(scale_or(file, *c, "attention.scale", 0));
   if (c->architecture == "jais") c->attention_scale = 1 / per_head;
+  if (c->row->has(kUnscaledScores) && c->attention_scale == 0) c->attention_scale = 1;
   if (c->attention_scale == 0) c->attention_scale = 1 / std::sqrt(per_head);
   // DeepSeek leaves rotations as long as they were and sharpens the scores instead. Source: its
   // modeling_deepseek.py, yarn_get_mscale(); the key is a tenth of mscale_all_dim.
@@ -251,10 +255,11 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
     if (!is_mistral) c->rope.magnitude /= 1 + 0.1F * std::log(c->rope.scale);
   }
   const bool is_gemma2 = c->architecture == "gemma2";
+  const bool is_capped = is_gemma2 || c->architecture == "gemma3n" || c->architecture == "gemma4";
   c->attention_softcap =
       BM_TRY(scale_or(file, *c, "attn_logit_softcapping", is_gemma2 ? 50.0F : 0.0F));
   c->logit_softcap =
-      BM_TRY(scale_or(file, *c, "final_logit_softcapping", is_gemma2 ? 30.0F : 0.0F));
+      BM_TRY(scale_or(file, *c, "final_logit_softcapping", is_capped ? 30.0F : 0.0F));
   c->qkv_limit = BM_TRY(scale_or(file, *c, "attention.clamp_kqv", 0));
   if (c->row->has(kAlibi))
     c->alibi_bias = BM_TRY(scale_or(file, *c, "attention.max_alibi_bias", 8));
@@ -347,7 +352,7 @@ Status read_experts(const GgufFile& file, const std::string& p, LlamaConfig* c) 
   for (uint32_t i = 0; i < c->block_count; ++i) {
     bool has_experts = is_sparse ? i % every == 1 : i >= leading && (i + 1) % step == 0;
     // Jamba's files do not say which; their tensors do.
-    if (c->row->has(kMamba))
+    if (c->row->has(kMamba) || c->row->has(kExpertsBesideDense))
       has_experts = file.find_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i)) != nullptr;
     c->blocks[i].has_experts = has_experts && c->blocks[i].has_feed_forward;
   }
@@ -376,7 +381,8 @@ Status read_latent(const GgufFile& file, const std::string& p, LlamaConfig* c) {
 
 /// Numbers of a key for every block: an array of them, or one for all.
 Status read_floats(const GgufFile& file, const std::string& key, LlamaConfig* c,
-                   const std::function<void(BlockConfig&, float)>& put) {
+                   const std::function<void(BlockConfig&, float)>& put,
+                   bool may_be_infinite = false) {
   const GgufValue* value = file.find(key);
   const bool is_array = value != nullptr && value->type == GgufType::kArray;
   std::vector<float> values(c->block_count);
@@ -389,7 +395,7 @@ Status read_floats(const GgufFile& file, const std::string& key, LlamaConfig* c,
     std::fill(values.begin(), values.end(), BM_TRY(file.get_f32(key)));
   }
   for (uint32_t i = 0; i < c->block_count; ++i) {
-    if (!std::isfinite(values[i]))
+    if (std::isnan(values[i]) || (!may_be_infinite && std::isinf(values[i])))
       return fail(Code::kCorrupt, "metadata {} {} is no number", key, values[i]);
     put(c->blocks[i], values[i]);
   }
@@ -470,9 +476,10 @@ Status read_mamba(const GgufFile& file, const std::string& p, LlamaConfig* c) {
 }
 
 /// A number of each block, given once for all or as a list; 0 in blocks that lack what it counts.
-/// Where there is any it is the same.
+/// Where there is any it is the same, or `may_differ`. `common`: the largest.
 Result<std::vector<uint32_t>> read_counts(const GgufFile& file, const std::string& key,
-                                          uint32_t blocks, uint32_t* common) {
+                                          uint32_t blocks, uint32_t* common,
+                                          bool may_differ = false) {
   const GgufValue* value = file.find(key);
   if (value == nullptr || value->type != GgufType::kArray) {
     *common = BM_TRY(need(file, key, kMaxWidth));
@@ -485,11 +492,11 @@ Result<std::vector<uint32_t>> read_counts(const GgufFile& file, const std::strin
   *common = 0;
   for (const int32_t n : list) {
     const auto count = static_cast<uint32_t>(n);
-    if (n < 0 || (count != 0 && *common != 0 && count != *common))
+    if (n < 0 || (!may_differ && count != 0 && *common != 0 && count != *common))
       return fail(Code::kUnsupported, "metadata {}: {} in one block, {} in another", key, n,
                   *common);
     if (count > kMaxWidth) return fail(Code::kCorrupt, "metadata {}: {} is too large", key, n);
-    if (count != 0) *common = count;
+    *common = std::max(*common, count);
     out.push_back(count);
   }
   return out;
@@ -503,7 +510,20 @@ Status read_feed_forward_length(const GgufFile& file, const std::string& p, Llam
   }
   if (c->row->has(kOneOfThree)) {
     const auto lengths = BM_TRY(read_counts(file, key, c->block_count, &c->feed_forward_length));
-    for (size_t i = 0; i < lengths.size(); ++i) c->blocks[i].has_feed_forward = lengths[i] != 0;
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      c->blocks[i].has_feed_forward = lengths[i] != 0;
+      c->blocks[i].feed_forward_length = lengths[i];
+    }
+    return {};
+  }
+  if (c->row->has(kUnevenBlocks) && file.find(key) != nullptr) {
+    const auto lengths =
+        BM_TRY(read_counts(file, key, c->block_count, &c->feed_forward_length, true));
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      if (lengths[i] == 0)
+        return fail(Code::kUnsupported, "metadata {}: block {} has no feed-forward", key, i);
+      c->blocks[i].feed_forward_length = lengths[i];
+    }
     return {};
   }
   // Files whose blocks all have experts may lack it.
@@ -513,7 +533,105 @@ Status read_feed_forward_length(const GgufFile& file, const std::string& p, Llam
                                : BM_TRY(need_or(file, key, expert_length, kMaxWidth));
   // The first Qwen counts the rows of gate and up together.
   if (c->architecture == "qwen") c->feed_forward_length /= 2;
+  for (BlockConfig& b : c->blocks) b.feed_forward_length = c->feed_forward_length;
   return {};
+}
+
+/// Heads that may differ from block to block; their lengths may be others in those with a window.
+Status read_uneven_heads(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  const std::string count_key = p + "attention.head_count", kv_key = count_key + "_kv";
+  const auto counts = BM_TRY(read_counts(file, count_key, c->block_count, &c->head_count, true));
+  const bool has_kv = file.find(kv_key) != nullptr;
+  const auto kv_counts =
+      has_kv ? BM_TRY(read_counts(file, kv_key, c->block_count, &c->head_count_kv, true)) : counts;
+  c->head_count_kv = std::ranges::max(kv_counts);
+  for (uint32_t i = 0; i < c->block_count; ++i) {
+    if (counts[i] == 0 || kv_counts[i] == 0)
+      return fail(Code::kUnsupported, "metadata {}: block {} has no heads", kv_key, i);
+    c->head_kinds.push_back({.count = counts[i], .count_kv = kv_counts[i]});
+    c->blocks[i].heads = i;
+  }
+  return {};
+}
+
+/// Which blocks have heads alike; their lengths. After read_blocks().
+Status number_head_kinds(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  const std::string local_key = p + "attention.key_length_swa";
+  uint32_t local_length = c->head_length;
+  if (has_key(*c->row, "attention.key_length_swa")) {
+    local_length = BM_TRY(need_or(file, local_key, c->head_length, kMaxWidth));
+    const uint32_t values = BM_TRY(file.get_u32(p + "attention.value_length_swa", local_length));
+    if (values != local_length)
+      return fail(Code::kUnsupported, "metadata {}attention.value_length_swa {} differs from {}", p,
+                  values, local_length);
+  }
+  const std::vector<HeadKind> each = std::move(c->head_kinds);
+  c->head_kinds.clear();
+  for (BlockConfig& b : c->blocks) {
+    HeadKind kind{.count = c->head_count, .count_kv = c->head_count_kv, .length = c->head_length};
+    if (!each.empty()) kind = each[b.heads];
+    kind.length = b.is_local ? local_length : c->head_length;
+    const auto at = std::ranges::find(c->head_kinds, kind);
+    b.heads = static_cast<uint32_t>(at - c->head_kinds.begin());
+    if (at == c->head_kinds.end()) c->head_kinds.push_back(kind);
+  }
+  c->head_length = std::max(c->head_length, local_length);
+  c->local_rope.length = c->rope.length = c->rope_length;
+  if (has_key(*c->row, "rope.dimension_count_swa"))
+    c->local_rope.length = BM_TRY(need_or(file, p + "rope.dimension_count_swa",
+                                          std::min(local_length, c->rope_length), kMaxWidth));
+  return {};
+}
+
+/// The last blocks may have no keys and values of their own: they read those of the last block
+/// before them that sees as much. Source: transformers, modeling_gemma3n.py, Gemma3nTextAttention.
+Status read_shared_kv(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  for (uint32_t i = 0; i < c->block_count; ++i) c->blocks[i].kv_block = i;
+  if (!has_key(*c->row, "attention.shared_kv_layers")) return {};
+  const std::string key = p + "attention.shared_kv_layers";
+  const uint32_t shared = BM_TRY(file.get_u32(key, 0));
+  if (shared >= c->block_count)
+    return fail(Code::kCorrupt, "metadata {} {} is not below {}block_count {}", key, shared, p,
+                c->block_count);
+  const uint32_t first = c->block_count - shared;
+  for (uint32_t i = first; i < c->block_count; ++i) {
+    BlockConfig& b = c->blocks[i];
+    b.kv_block = first;
+    while (b.kv_block > 0 && c->blocks[b.kv_block - 1].is_local != b.is_local) --b.kv_block;
+    if (b.kv_block-- == 0)
+      return fail(Code::kCorrupt, "metadata {} {}: no block before {} sees as much as it", key,
+                  shared, i);
+    const HeadKind &mine = c->heads_of(i), &theirs = c->heads_of(b.kv_block);
+    if (mine.count_kv != theirs.count_kv || mine.length != theirs.length)
+      return fail(Code::kCorrupt, "metadata {} {}: blocks {} and {} have other heads", key, shared,
+                  i, b.kv_block);
+  }
+  return {};
+}
+
+/// What Gemma 3n has besides. Source: transformers, modeling_gemma3n.py.
+Status read_altup(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  if (c->row->has(kLayerInputs)) {
+    const std::string key = p + "embedding_length_per_layer_input";
+    c->layer_input_length = BM_TRY(file.get_u32(key, 0));
+    if (c->layer_input_length > kMaxWidth || (c->row->has(kAltup) && c->layer_input_length == 0))
+      return fail(Code::kCorrupt, "metadata {}: {} is outside 1 to {}", key, c->layer_input_length,
+                  kMaxWidth);
+  }
+  if (!c->row->has(kAltup)) return {};
+  c->altup.count = BM_TRY(need_or(file, p + "altup.num_inputs", 4, 64));
+  if (c->altup.count < 2) return fail(Code::kCorrupt, "metadata {}altup.num_inputs is 1", p);
+  const uint32_t active = BM_TRY(file.get_u32(p + "altup.active_idx", 0));
+  if (active != 0)
+    return fail(Code::kUnsupported, "metadata {}altup.active_idx {} is not supported (known: 0)", p,
+                active);
+  // Its 95th percentile: what llama.cpp gives the first ten blocks, whatever files say.
+  const std::string key = p + "activation_sparsity_scale";
+  for (uint32_t i = 0; i < c->block_count && i < 10; ++i) c->blocks[i].sparsity = 1.6448536F;
+  if (file.find(key) == nullptr) return {};
+  return read_floats(
+      file, key, c, [](BlockConfig& b, float v) { b.sparsity = std::isfinite(v) ? v : 0.0F; },
+      true);
 }
 
 /// Heads of keys, a number for all blocks or a list; blocks without are recurrent. After
@@ -528,6 +646,7 @@ Status read_heads(const GgufFile& file, const std::string& p, LlamaConfig* c) {
     return {};
   }
   const std::string key = p + "attention.head_count_kv";
+  if (row.has(kUnevenBlocks)) return read_uneven_heads(file, p, c);
   c->head_count = BM_TRY(need(file, p + "attention.head_count", kMaxWidth));
   const GgufValue* value = file.find(key);
   if (value == nullptr || value->type != GgufType::kArray) {
@@ -588,18 +707,24 @@ std::string epsilon_key(const LlamaConfig& c) {
 }
 
 Status check_consistency(const LlamaConfig& c, const std::string& p) {
-  if (c.head_count % c.head_count_kv != 0)
-    return fail(
-        Code::kCorrupt,
-        "metadata {0}attention.head_count {1} is not a multiple of {0}attention.head_count_kv {2}",
-        p, c.head_count, c.head_count_kv);
-  if (c.head_length % 2 != 0)
-    return fail(Code::kCorrupt, "head length {} is odd; rotary positions need pairs",
-                c.head_length);
-  if (c.rope_length > c.head_length || c.rope_length % 2 != 0)
-    return fail(Code::kCorrupt,
-                "metadata {}rope.dimension_count {} does not fit the head length {}", p,
-                c.rope_length, c.head_length);
+  for (const HeadKind& kind : c.head_kinds) {
+    if (kind.count % kind.count_kv != 0)
+      return fail(Code::kCorrupt,
+                  "metadata {0}attention.head_count {1} is not a multiple of "
+                  "{0}attention.head_count_kv {2}",
+                  p, kind.count, kind.count_kv);
+    if (kind.length % 2 != 0)
+      return fail(Code::kCorrupt, "head length {} is odd; rotary positions need pairs",
+                  kind.length);
+  }
+  for (const BlockConfig& b : c.blocks) {
+    const uint32_t rotated = (b.is_local ? c.local_rope : c.rope).length,
+                   length = c.head_kinds[b.heads].length;
+    if (rotated > length || rotated % 2 != 0)
+      return fail(Code::kCorrupt,
+                  "metadata {}rope.dimension_count {} does not fit the head length {}", p, rotated,
+                  length);
+  }
   if (!(c.norm_epsilon > 0) || !(c.norm_epsilon < 1))
     return fail(Code::kCorrupt, "metadata {} {} is not in (0, 1)", epsilon_key(c), c.norm_epsilon);
   for (const float base : {c.rope.base, c.local_rope.base})
@@ -640,6 +765,9 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   c.rope.base = BM_TRY(file.get_f32(p + "rope.freq_base", 10000.0F));
   BM_TRY(read_rope_scaling(file, p, &c));
   BM_TRY(read_blocks(file, p, &c));
+  BM_TRY(number_head_kinds(file, p, &c));
+  BM_TRY(read_shared_kv(file, p, &c));
+  BM_TRY(read_altup(file, p, &c));
   if (c.row->has(kRopeSwitch) && !BM_TRY(file.get_bool(p + "rope.scaling.finetuned", true)))
     for (BlockConfig& b : c.blocks) b.is_rotated = false;
   BM_TRY(read_activation(file, p, &c));

@@ -53,17 +53,20 @@ std::pair<Tensor, Tensor> Llama::route(const Block& b, const QuantisedActivation
   // The least sum is llama.cpp's, the smallest normal number of float16.
   if (e.is_normalised) weights = weights / weights.sum({1}, true).maximum(6.103515625e-5);
   if (e.scale != 1.0F) weights = weights * static_cast<double>(e.scale);
+  if (b.experts.scales.is_valid())
+    weights = weights * b.experts.scales.cast(DType::kF32).take(chosen);
   return {chosen, weights.contiguous()};
 }
 
-Tensor Llama::mix_experts(size_t block, const Tensor& x) const {
+Tensor Llama::mix_experts(size_t block, const Tensor& x, const Tensor& routed) const {
   const Block& b = blocks_[block];
   const ExpertConfig& e = config_.experts;
   const Experts& w = b.experts;
   const SymInt m = x.size(0);
   const int64_t count = e.count, used = e.used, width = config_.embedding_length;
   const QuantisedActivations in(x.contiguous());
-  const auto [chosen, weights] = route(b, in);
+  const auto [chosen, weights] =
+      routed.is_valid() ? route(b, QuantisedActivations(routed.contiguous())) : route(b, in);
   const SymInt pairs = m * used;
   const Tensor expert = chosen.reshape({pairs}).cast(DType::kU32).contiguous();
   const auto biased = [&](const Tensor& t, const Tensor& bias) {

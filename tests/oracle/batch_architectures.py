@@ -12,7 +12,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ARCHITECTURES = ["qwen3moe", "gpt-oss", "llama4", "gemma3", "deepseek2", "minicpm3", "qwen3next", "qwen35", "lfm2",
-                 "mamba", "falcon-h1", "granitehybrid", "jamba", "nemotron_h"]
+                 "mamba", "falcon-h1", "granitehybrid", "jamba", "nemotron_h", "gemma3n --layers 10 --key attention.shared_kv_layers=3", "gemma4"]
 
 try:
     import numpy  # noqa: F401
@@ -20,9 +20,10 @@ except ImportError:
     print("skipped: no NumPy")
     sys.exit(77)
 with tempfile.TemporaryDirectory() as folder:
-    for name in ARCHITECTURES:
+    for options in ARCHITECTURES:
+        name = options.split()[0]
         model = os.path.join(folder, name + ".gguf")
-        subprocess.run([sys.executable, os.path.join(HERE, "random_transformer.py"), model, "--arch", name, "--vocab", "256",
+        subprocess.run([sys.executable, os.path.join(HERE, "random_transformer.py"), model, "--arch", *options.split(), "--vocab", "256",
                         "--context", "512"], check=True)
         done = subprocess.run([sys.argv[1], "--gtest_brief=1"], env={**os.environ, "BM_BATCH_MODEL": model}, check=False)
         if done.returncode != 0:

@@ -38,6 +38,9 @@ VARIANTS = {
     "olmo2": [["--key", "attention.sliding_window=5"]],
     "qwen2": [["--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key", "rope.scaling.original_context_length=32"]],
     "gptneox": [["--key", "use_parallel_residual=false"]],
+    # Llama.cpp takes a file without inputs of the blocks to have none; values without a matrix are what keys are made of.
+    "gemma4": [["--tensor", "moe", "--key", "embedding_length_per_layer_input=0", "--key", "attention.shared_kv_layers=0"],
+               ["--without", "blk.2.attn_v"]],
     "gemma2": [["--layers", "46"]],
     # Groups by two, as in DeepSeek-V3: llama.cpp does so for V2 too, whose authors' code does not.
     "deepseek2": [["--tensor", "split", "--tensor", "probsbias", "--key", "expert_gating_func=2", "--key", "expert_weights_norm=true"],

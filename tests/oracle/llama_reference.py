@@ -35,16 +35,16 @@ HALVES = {"exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron"
           "qwen3", "seed_oss", "stablelm", "starcoder2", "dbrx", "dots1", "glm4moe", "gpt-oss", "hunyuan-moe", "minicpm3", "olmoe",
           "qwen2moe", "qwen3moe", "apertus", "bailingmoe2", "codeshell", "exaone4", "hunyuan-dense", "minimax-m2", "pangu-embedded",
           "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
-          "gemma-embedding", "falcon-h1"}
+          "gemma-embedding", "falcon-h1", "gemma3n", "gemma4"}
 UNROTATED = {"bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2", "mamba", "mamba2", "jamba", "nemotron_h",
              "nemotron_h_moe"}
 # x = norm(x + f(x)), and no logits.
 ENCODERS = {"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"}
-GELU = ENCODERS - {"nomic-bert"} | {"codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
+GELU = ENCODERS - {"nomic-bert"} | {"gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
 PARALLEL = {"cohere2", "command-r", "falcon", "phi2"}
-WINDOW_PERIOD = {"exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
+WINDOW_PERIOD = {"gemma3n": 5, "exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
 # Weights of a token's experts sum to 1, where the file does not say.
-NORMALISED = {"llama", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
+NORMALISED = {"llama", "gemma4", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
               "lfm2moe", "granitehybrid"}
 SIGMOID = {"lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
 
@@ -80,6 +80,8 @@ class Llama:
             self.scale = (self.dim // self.heads) ** -0.5
         if a == "jais":
             self.scale = 1 / self.head_dim
+        if a in ("gemma3n", "gemma4"):
+            self.scale = 1.0
         self.is_causal = self.meta("attention.causal", True)
         self.parallel = a in PARALLEL or (a == "gptneox" and self.meta("use_parallel_residual", True))
         if a == "stablelm":
@@ -115,6 +117,10 @@ class Llama:
             else:
                 self.magnitude *= 1 + 0.1 * grown
         local_base = self.meta("rope.freq_base_swa", 10000.0 if self.arch in ("gemma3", "gemma-embedding") else base)
+        if self.arch in ("gemma3n", "gemma4"):
+            i = torch.arange(0, self.meta("rope.dimension_count_swa", self.rotated), 2, dtype=torch.float64)
+            self.local_frequency = self.meta("rope.freq_base_swa", 10000.0) ** (-i / (2 * len(i)))
+            return
         self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2", "gemma-embedding", "modern-bert") else local_base ** (-i / self.rotated)
 
     def linear(self, x, name):
@@ -155,8 +161,14 @@ class Llama:
     def has_alibi(self):
         return self.arch in ("bloom", "mpt", "jais", "refact", "jina-bert-v2") or (self.arch == "baichuan" and self.layers == 40)
 
+    def of_layer(self, key, layer, default=None):
+        value = self.meta(key, default)
+        return value[layer] if isinstance(value, list) else value
+
     def is_local(self, layer):
         period = self.meta("attention.sliding_window_pattern", WINDOW_PERIOD.get(self.arch, 0))
+        if isinstance(period, list):
+            return period[layer]
         if self.arch == "modern-bert":  # the first of a period sees all
             return bool(self.window) and layer % period != 0
         return bool(self.window) and (period == 0 or layer % period < period - 1)
@@ -175,6 +187,10 @@ class Llama:
         t, p = h.shape[0], f"blk.{layer}."
         if self.rank:
             return self.latent_attention(h, layer)
+        if self.arch == "gemma4":  # blocks that see all have other heads
+            suffix = "_swa" if self.is_local(layer) else ""
+            self.head_dim, self.rotated = self.meta("attention.key_length" + suffix), self.meta("rope.dimension_count" + suffix)
+            self.kv_heads = self.of_layer("attention.head_count_kv", layer)
         if p + "ssm_beta.weight" in self.w or p + "ssm_ba.weight" in self.w:
             return self.delta_net(h, p)
         if p + "shortconv.conv.weight" in self.w:
@@ -183,6 +199,18 @@ class Llama:
         q_size, kv_size = self.heads * self.head_dim, self.kv_heads * self.head_dim
         if p + "attn_qkv.weight" in self.w:
             q, k, v = self.linear(h, p + "attn_qkv").split([q_size, kv_size, kv_size], -1)
+        elif self.arch in ("gemma3n", "gemma4"):
+            # The last blocks read the keys and values of the last one before them that sees as much.
+            first, source = self.layers - self.meta("attention.shared_kv_layers", 0), layer
+            if layer >= first:
+                source = max(i for i in range(first) if self.is_local(i) == self.is_local(layer))
+            q = self.linear(h, p + "attn_q")
+            if source == layer:
+                k = self.linear(h, p + "attn_k")
+                self.kept[layer] = k, self.linear(h, p + "attn_v") if p + "attn_v.weight" in self.w else k
+            k, v = self.kept[source]
+            v = v.view(t, self.kv_heads, self.head_dim)
+            v = v * torch.rsqrt((v * v).mean(-1, keepdim=True) + self.eps)
         else:
             q, k, v = (self.linear(h, p + "attn_" + name) for name in "qkv")
         gate = None
@@ -196,7 +224,7 @@ class Llama:
             q, k = self.norm(q, p + "attn_q_norm"), self.norm(k, p + "attn_k_norm")
         else:
             q = self.rotate(self.heads_of(q, p + "attn_q", self.heads), layer)
-            k = self.rotate(self.heads_of(k, p + "attn_k", self.kv_heads), layer)
+            k = self.rotate(self.heads_of(k, f"blk.{source}.attn_k" if self.arch in ("gemma3n", "gemma4") else p + "attn_k", self.kv_heads), layer)
         if self.arch == "llama4" and (self.is_local(layer) or not self.window):
             if self.meta("expert_count") != 128:
                 q, k = (x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps) for x in (q, k))
@@ -396,7 +424,9 @@ class Llama:
     def feed_forward(self, h, p):
         if p + "ffn_down_exps.weight" in self.w:
             return self.mix(h, p)
+        return self.dense(h, p)
 
+    def dense(self, h, p):
         def active(x):
             if self.arch == "apertus":
                 return self.xielu(x, int(p.split(".")[1]))
@@ -412,6 +442,63 @@ class Llama:
         else:
             inner = active(up)
         return self.linear(inner, p + "ffn_down")
+
+    def routed_beside_dense(self, y, p):
+        """Gemma 4: experts and a dense feed-forward, each with norms of its own."""
+        dense = self.norm(self.dense(self.norm(y, p + "ffn_norm"), p), p + "post_ffw_norm_1")
+        read, out = self.norm(y, p + "pre_ffw_norm_2"), []
+        plain = y * torch.rsqrt((y * y).mean(-1, keepdim=True) + self.eps) * self.w[p + "ffn_gate_inp.scale"] * self.dim ** -0.5
+        for x, r in zip(read, plain):
+            total = 0
+            for expert, weight in zip(*self.route(r, p)):
+                gate, up, down = (self.w[p + f"ffn_{name}_exps.weight"][expert] for name in ("gate", "up", "down"))
+                total = total + weight * self.w[p + "ffn_down_exps.scale"][expert] * (down @ (self.gelu(gate @ x) * (up @ x)))
+            out.append(total)
+        return dense + self.norm(torch.stack(out), p + "post_ffw_norm_2")
+
+    def layer_input(self, x, layer):
+        p, n = f"blk.{layer}.", self.meta("embedding_length_per_layer_input")
+        gate = self.gelu(self.linear(x, p + "inp_gate"))
+        return self.norm(self.linear(gate * self.own[:, layer * n:(layer + 1) * n], p + "proj"), p + "post_norm")
+
+    def start_layer_inputs(self, tokens, x):
+        n = self.meta("embedding_length_per_layer_input")
+        table = self.w["per_layer_token_embd.weight"][torch.tensor(tokens)] * n ** 0.5
+        made = self.linear(x, "per_layer_model_proj") * self.dim ** -0.5
+        self.own = (self.norm(made.view(len(tokens), -1, n), "per_layer_proj_norm").view(len(tokens), -1) + table) * 2 ** -0.5
+
+    def altup_block(self, vectors, layer):
+        """[4, time, dim]: the first is computed, the others are predicted and corrected."""
+        p = f"blk.{layer}."
+
+        def modalities(x):
+            return torch.tanh(self.linear(self.norm(x, p + "altup_router_norm") / self.dim, p + "altup_router"))
+        shares = self.linear(modalities(vectors[0]), p + "altup_predict_coef").view(-1, 4, 4)  # [time, to, from]
+        predicted = vectors + torch.einsum("tji,itd->jtd", shares, vectors)
+        active = predicted[0]
+        h = self.norm(active, p + "attn_norm")
+        laurel = h + self.norm(self.linear(self.linear(h, p + "laurel_l"), p + "laurel_r"), p + "laurel_post_norm")
+        y = active + self.norm(self.attention(h, layer), p + "post_attention_norm")
+        y = (y + laurel) * 2 ** -0.5
+        f = self.norm(y, p + "ffn_norm")
+        gate, strength = self.linear(f, p + "ffn_gate"), self.of_layer("activation_sparsity_scale", layer)
+        if strength > 0:
+            gate = torch.relu(gate - gate.mean(-1, keepdim=True) - strength * gate.std(-1, keepdim=True))
+        y = y + self.norm(self.linear(self.gelu(gate) * self.linear(f, p + "ffn_up"), p + "ffn_down"), p + "post_ffw_norm")
+        corrections = self.linear(modalities(y), p + "altup_correct_coef") + 1
+        out = predicted + torch.einsum("tj,td->jtd", corrections, y - active)
+        out[1:] = out[1:] + self.layer_input(out[0] * self.w[p + "altup_correct_scale.weight"], layer)
+        return out
+
+    def altup_blocks(self, x):
+        def length(y):
+            return (y * y).mean(-1, keepdim=True).sqrt()
+        others = torch.einsum("jed,td->jte", self.w["altup_proj.weight"], x)
+        vectors = torch.cat([x[None], others * (length(x) / length(others))])
+        for layer in range(self.layers):
+            vectors = self.altup_block(vectors, layer)
+        others = torch.einsum("jed,jtd->jte", self.w["altup_unembd_proj.weight"], vectors[1:])
+        return (vectors[0] + (others * (length(vectors[0]) / length(others))).sum(0)) / 4
 
     def block(self, x, layer):
         p = f"blk.{layer}."
@@ -442,10 +529,13 @@ class Llama:
             f = self.norm(x, p + "ffn_norm") if p + "ffn_norm.weight" in self.w else h
         else:
             f = y if lacks_norms else self.norm(y, before)
-        f = self.feed_forward(f, p)
+        f = self.routed_beside_dense(y, p) if self.arch == "gemma4" and p + "ffn_down_exps.weight" in self.w else self.feed_forward(f, p)
         if p + "post_ffw_norm.weight" in self.w:
             f = self.norm(f, p + "post_ffw_norm")
-        return y + f * residual
+        y = y + f * residual
+        if p + "inp_gate.weight" in self.w:
+            y = y + self.layer_input(y, layer)
+        return y * self.w.get(p + "layer_output_scale.weight", 1)
 
     @torch.no_grad()
     def logits(self, tokens):
@@ -459,8 +549,14 @@ class Llama:
             x = x + self.w["token_types.weight"][0]
         if "token_embd_norm.weight" in self.w and not self.arch.startswith("lfm2"):
             x = self.norm(x, "token_embd_norm")
-        for layer in range(self.layers):
-            x = self.block(x, layer)
+        self.kept = {}
+        if "per_layer_token_embd.weight" in self.w:
+            self.start_layer_inputs(tokens, x)
+        if "altup_proj.weight" in self.w:
+            x = self.altup_blocks(x)
+        else:
+            for layer in range(self.layers):
+                x = self.block(x, layer)
         if self.arch in ENCODERS:
             return x
         x = self.norm(x, "enc.output_norm" if self.arch == "neo-bert" else "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm")
@@ -469,7 +565,7 @@ class Llama:
         out = self.linear(x, "output") if "output.weight" in self.w else x @ self.w["token_embd.weight"].T
         scale = self.meta("logit_scale", 256.0 / self.dim if "minicpm" in self.arch else 1.0)
         out = out / scale if self.arch in ("granite", "granitemoe", "granitehybrid", "minicpm") else out * scale
-        cap = self.meta("final_logit_softcapping", 0)
+        cap = self.meta("final_logit_softcapping", 30.0 if self.arch == "gemma3n" else 0)
         return cap * torch.tanh(out / cap) if cap else out
 
     def greedy(self, tokens, count):

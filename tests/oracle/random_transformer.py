@@ -9,6 +9,7 @@ llama.cpp's load_arch_tensors(); llama.cpp loads every file that this writes.
 """
 
 import argparse
+import math
 import os
 import sys
 
@@ -47,6 +48,8 @@ ARCHITECTURES = {
     "mamba": "rms gated norope mamba alone", "mamba2": "rms gated norope mamba2 alone", "falcon-h1": "rms gated mamba2 beside",
     "granitehybrid": "rms gated moe mamba2", "jamba": "rms gated norope moe mamba ssmnorms", "nemotron_h": "rms plain norope mamba2 one",
     "nemotron_h_moe": "rms plain norope moe mamba2 one probsbias",
+    # Blocks with inputs of their own, and keys and values of others.
+    "gemma3n": "rms gated postnorm qknorm tied layerinputs altup", "gemma4": "rms gated postnorm qknorm tied layerinputs",
     # Encoders: no logits.
     "bert": "layerb plain bias positions norope encoder types embdnorm", "jina-bert-v2": "layerb gated downbias qkvbias norope encoder types embdnorm",
     "jina-bert-v3": "layerb plain qkv bias encoder types embdnorm", "nomic-bert": "layerb gated qkv encoder types embdnorm",
@@ -62,6 +65,14 @@ KEYS = {
     "cohere2": {"attention.sliding_window": 5, "logit_scale": 0.25}, "command-r": {"logit_scale": 0.0625},
     "gemma2": {"attention.sliding_window": 6, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0},
     "gemma3": {"attention.sliding_window": 6, "rope.freq_base": 1e6, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
+    # Lengths, numbers of blocks and shares that llama.cpp does not read but has as constants.
+    "gemma3n": {"attention.sliding_window": 6, "rope.freq_base": 1e6, "embedding_length_per_layer_input": 256, "attention.shared_kv_layers": 5,
+                "altup.num_inputs": 4, "altup.active_idx": 0, "activation_sparsity_scale": [1.6448536] * 10 + [-math.inf] * 15},
+    "gemma4": {"attention.sliding_window": 6, "attention.sliding_window_pattern": [True, True, False] * 2, "rope.freq_base": 1e6,
+               "attention.key_length": 32, "attention.value_length": 32, "attention.key_length_swa": 16, "attention.value_length_swa": 16,
+               "rope.dimension_count": 32, "rope.dimension_count_swa": 16, "attention.head_count_kv": [2, 2, 1] * 2,
+               "feed_forward_length": [160] * 3 + [320] * 3, "embedding_length_per_layer_input": 32, "attention.shared_kv_layers": 3,
+               "final_logit_softcapping": 3.0},
     "gptneox": {"use_parallel_residual": True},
     "granite": {"embedding_scale": 6.0, "residual_scale": 0.22, "logit_scale": 4.0, "attention.scale": 0.2},
     "bailingmoe": {"leading_dense_block_count": 0, "expert_shared_count": 1, "expert_weights_scale": 1.0, "expert_weights_norm": True},
@@ -110,7 +121,7 @@ KEYS = {
     "gemma-embedding": {"attention.causal": False, "attention.sliding_window": 6, "rope.freq_base": 1e6},
     "mpt": {"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.9}, "olmo": {"attention.clamp_kqv": 0.8},
 }
-LAYERS = {**dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
+LAYERS = {"gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
 SINGLE_KV = {**dict.fromkeys(("bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert",
                               "jais", "qwen"), 6),
              "refact": 1, "starcoder": 1, "bloom": 6, "gpt2": 6, "mpt": 6, "gptneox": 6, "phi2": 6, "dots1": 6, "olmoe": 6}
@@ -171,6 +182,8 @@ def main():
     for key, value in KEYS.get(a.arch, {}).items():
         m[key[1:] if key.startswith("/") else p + key] = value
     m = {key: value for key, value in m.items() if value is not None}
+    if isinstance(m.get(p + "activation_sparsity_scale"), list):
+        m[p + "activation_sparsity_scale"] = m[p + "activation_sparsity_scale"][:layers]
     for pair in a.key:
         key, value = pair.split("=")
         m[p + key] = value == "true" if value in ("true", "false") else float(value) if "." in value else (
@@ -218,6 +231,16 @@ def main():
         if name in ("rope_long", "rope_short", "rope_freqs"):
             full = {"rope_long": "rope_factors_long", "rope_short": "rope_factors_short"}.get(name, name)
             t[full + ".weight"] = rng.uniform(1, 8, rotated // 2).astype(np.float32)
+    own = m.get(p + "embedding_length_per_layer_input", 0) if "layerinputs" in words else 0
+    if own:
+        t["per_layer_token_embd.weight"] = matrix(a.vocab, own * layers) * 4
+        linear("per_layer_model_proj", own * layers, a.dim, False)
+        t["per_layer_proj_norm.weight"] = gain(own)
+    if "altup" in words:
+        for name in ("altup_proj", "altup_unembd_proj"):
+            t[name + ".weight"] = matrix(3 * a.dim, a.dim).reshape(3, a.dim, a.dim)
+    if a.arch == "gemma4":  # a quarter of what sees all is rotated
+        t["rope_freqs.weight"] = np.array([1.0] * 4 + [1e30] * 12, np.float32)
     everywhere = "bias" in words
     norm_name = "post_attention_norm" if "latenorm" in words else "attn_output_norm" if "outnorm" in words else "ffn_norm"
     leading, step = (m.get(p + key, other) for key, other in (("leading_dense_block_count", 0), ("interleave_moe_layer_step", 1)))
@@ -300,6 +323,26 @@ def main():
             t[f"blk.{layers - 1}.nextn.{name}.weight"] = gain(*shape)
     for n in range(layers):
         b = f"blk.{n}."
+        if a.arch == "gemma4":
+            head = m[p + "attention.key_length" + ("_swa" if m[p + "attention.sliding_window_pattern"][n] else "")]
+            counts = m[p + "attention.head_count_kv"]
+            q, kv = a.heads * head, (counts[n] if isinstance(counts, list) else counts) * head
+        shared_from = layers - m.get(p + "attention.shared_kv_layers", 0)
+        if own:
+            linear(b + "inp_gate", own, a.dim, False)
+            linear(b + "proj", a.dim, own, False)
+            norm(b + "post_norm")
+        if a.arch == "gemma4":
+            t[b + "layer_output_scale.weight"] = gain(1)
+        if "altup" in words:
+            norm(b + "altup_router_norm")
+            # What the router reads is divided by that. Shares are small, or 25 blocks make differences of rounding large.
+            t[b + "altup_router.weight"] = matrix(4, a.dim) * a.dim * 0.1
+            t[b + "altup_predict_coef.weight"], t[b + "altup_correct_coef.weight"] = matrix(16, 4) * 0.2, matrix(4, 4) * 0.3
+            t[b + "altup_correct_scale.weight"] = gain(a.dim)
+            linear(b + "laurel_l", 64, a.dim, False)
+            linear(b + "laurel_r", a.dim, 64, False)
+            norm(b + "laurel_post_norm")
         if is_encoder:
             norm(b + "attn_output_norm")
             norm(b + "layer_output_norm")
@@ -341,7 +384,9 @@ def main():
         if "sinks" in words:
             t[b + "attn_sinks.weight"] = 2 * bias(a.heads) + 1
         if "qknorm" in words and not is_recurrent:
-            t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(head), gain(head)
+            # Scores that nothing scales are small enough here.
+            share = 0.5 if "layerinputs" in words else 1
+            t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(head) * np.float32(share), gain(head) * np.float32(share)
         if "wholeqknorm" in words or "wholeqknorm" in a.tensor:
             t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(q), gain(kv)
         if "wholeqknorm" in a.tensor:
@@ -353,12 +398,17 @@ def main():
             continue
         if has_experts and (n % 2 == 1 if "ssmnorms" in words else n % every == 1 if every else n >= leading and (n + 1) % step == 0):
             experts(b)
-            continue
+            if a.arch != "gemma4":
+                continue
+            t[b + "ffn_gate_inp.scale"], t[b + "ffn_down_exps.scale"] = gain(a.dim) * a.dim ** 0.5, gain(EXPERTS)
+            for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"):
+                norm(b + name)
+        ffn = lengths[n] if isinstance(lengths, list) else a.ffn
         is_fused = "fused" in words or "fusedup" in a.tensor
         if "gated" in words and not is_fused and "plainup" not in a.tensor:
-            linear(b + "ffn_gate", a.ffn, a.dim, everywhere)
-        linear(b + "ffn_up", a.ffn * (2 if is_fused else 1), a.dim, everywhere)
-        linear(b + "ffn_down", a.dim, a.ffn, everywhere or "downbias" in words)
+            linear(b + "ffn_gate", ffn, a.dim, everywhere)
+        linear(b + "ffn_up", ffn * (2 if is_fused else 1), a.dim, everywhere)
+        linear(b + "ffn_down", a.dim, ffn, everywhere or "downbias" in words)
     if a.texts:
         m["tokenizer.ggml.model"] = "llama"
         m["tokenizer.ggml.tokens"] = ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)] + [f"t{i}" for i in range(259, a.vocab)]
@@ -367,6 +417,9 @@ def main():
         m.update({"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 0})
     if a.arch == "falcon-h1":  # its converter leaves this suffix out, and llama.cpp looks for it so
         t = {name.removesuffix(".weight") if name.endswith("ffn_norm.weight") else name: value for name, value in t.items()}
+    if a.arch == "gemma4":  # the converter of Gemma 3n keeps what is not used
+        unused = [f"blk.{n}.attn_{name}" for n in range(shared_from, layers) for name in ("k.", "v.", "k_norm.")]
+        t = {name: value for name, value in t.items() if not name.startswith(tuple(unused))}
     t = {name: value for name, value in t.items() if not any(w in name for w in a.without)}
     write(a.out, m, t)
 
