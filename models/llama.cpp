@@ -342,19 +342,28 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
       out.query = out.query.rms_norm({}, static_cast<double>(config_.norm_epsilon));
       out.key = out.key.rms_norm({}, static_cast<double>(config_.norm_epsilon));
     }
-  } else if (config_.temperature_scale != 0.0F) {
-    const Tensor number = positions() + 1;
-    const Tensor grown =
-        (number.floor_div(int64_t{config_.temperature_length}) + 1).cast(DType::kF32).log();
-    out.query =
-        out.query *
-        (grown * static_cast<double>(config_.temperature_scale) + 1.0).reshape({count, 1, 1});
+  }
+  if (config_.temperature_scale != 0.0F && (!config.is_rotated || config_.row->has(kTemperature)))
+    out.query = out.query * temperature(positions());
+  if (b.attention_gate.matrix.is_valid()) {
+    const Tensor gate = project(in, b.attention_gate).sigmoid().contiguous();
+    const int64_t parts = gate.size(1).constant();
+    out.gate = gate.reshape({count, parts, 1})
+                   .expand({count, parts, heads * width / parts})
+                   .reshape({count, heads * width});
   }
   if (is_late) {
     out.query = norm(out.query, b.query_norm);
     out.key = norm(out.key, b.key_norm);
   }
   return out;
+}
+
+Tensor Llama::temperature(const Tensor& positions) const {
+  const Tensor number = positions + int64_t{config_.temperature_offset};
+  const Tensor grown =
+      (number.floor_div(int64_t{config_.temperature_length}) + 1).cast(DType::kF32).log();
+  return (grown * static_cast<double>(config_.temperature_scale) + 1.0).unsqueeze(1).unsqueeze(2);
 }
 
 bool Llama::rounds_attention(const Tensor& queries, DType kept, const SymInt& count) {
@@ -388,11 +397,13 @@ Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const
 }
 
 Tensor Llama::project_output(size_t block, const Tensor& joined) const {
-  return project(QuantisedActivations(joined), blocks_[block].output);
+  const Block& b = blocks_[block];
+  return project(QuantisedActivations(norm(joined, b.attention_sub_norm)), b.output);
 }
 
 Tensor Llama::project(const QuantisedActivations& in, const Projection& p) {
-  const Tensor out = p.matrix.linear(in);
+  Tensor out = p.matrix.linear(in);
+  if (p.scale.is_valid()) out = out * p.scale.cast(DType::kF32);
   return p.bias.is_valid() ? out + p.bias.cast(DType::kF32) : out;
 }
 
@@ -400,6 +411,7 @@ Tensor Llama::activate(size_t block, const Tensor& x) const {
   switch (config_.activation) {
     case Activation::kGelu: return x.gelu();
     case Activation::kReluSquared: return x.relu() * x.relu();
+    case Activation::kRelu: return x.relu();
     case Activation::kXielu: return xielu(x.contiguous(), config_.blocks[block].xielu);
     default: return x.silu();
   }
@@ -425,6 +437,7 @@ Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const S
                      KvCache& cache) const {
   if (config_.latent.rank > 0) return attend_latent(block, x, count, position, cache);
   const BlockConfig& config = config_.blocks[block];
+  if (config.is_linear) return project_output(block, x);
   if (!config.is_recurrent) return attend_heads(block, x, count, position, cache);
   if (!config.has_attention) return attend_recurrent(block, x, count, position, cache);
   const Tensor in = x.contiguous();
@@ -484,7 +497,13 @@ Tensor Llama::dense_feed_forward(size_t block, const Tensor& x) const {
   const QuantisedActivations in(x);
   Tensor hidden;
   switch (b.feed_forward) {
-    case FeedForward::kGated: return gated(block, in, b.gate, b.up, b.down);
+    case FeedForward::kGated: {
+      if (!b.feed_forward_sub_norm.is_used) return gated(block, in, b.gate, b.up, b.down);
+      const Tensor scores = project(in, b.gate);
+      hidden = activated(block, scores, project(in, b.up)).contiguous();
+      hidden = norm(hidden, b.feed_forward_sub_norm);
+      break;
+    }
     case FeedForward::kPlain: hidden = activate(block, project(in, b.up)); break;
     case FeedForward::kFused: {
       const int64_t length = config_.blocks[block].feed_forward_length;
@@ -503,7 +522,8 @@ Tensor Llama::bring(size_t block, const Tensor& x) const {
 }
 
 bool Llama::has_mixer(size_t block) const {
-  return config_.blocks[block].has_attention || config_.blocks[block].is_recurrent;
+  const BlockConfig& config = config_.blocks[block];
+  return config.has_attention || config.is_recurrent || config.is_linear;
 }
 
 Tensor Llama::feed_forward_of_sum(size_t block, const Tensor& sum, const Tensor& x,
@@ -519,6 +539,11 @@ Tensor Llama::feed_forward_of_sum(size_t block, const Tensor& sum, const Tensor&
     const Tensor mixed = norm(mix_experts(block, norm(sum, e.before), routed), e.after);
     return norm(dense + mixed, b.feed_forward_post_norm);
   }
+  if (config_.row->has(kExpertsOfInput) && config_.blocks[block].has_experts)
+    return dense_feed_forward(block, norm(sum, b.feed_forward_norm)) +
+           mix_experts(block, norm(x, b.experts.before));
+  if (config_.row->has(kEarlyRouter) && config_.blocks[block].has_experts)
+    return mix_experts(block, norm(sum, b.feed_forward_norm), x);
   Tensor read = config_.is_parallel ? in : norm(sum, b.feed_forward_norm);
   if (config_.is_parallel && b.feed_forward_norm.is_used) read = norm(x, b.feed_forward_norm);
   return norm(feed_forward(block, read), b.feed_forward_post_norm);
@@ -537,8 +562,9 @@ Tensor Llama::run_block(size_t block, const Tensor& x, const Tensor& inputs,
     return norm(sum + feed_forward(block, sum), b.feed_forward_post_norm).contiguous();
   }
   const Tensor in = norm(x, b.attention_norm);
-  if (!config_.blocks[block].has_feed_forward) return x + scaled(attention(in));
-  if (!has_mixer(block)) return x + scaled(feed_forward(block, in));
+  if (!config_.blocks[block].has_feed_forward)
+    return has_mixer(block) ? x + scaled(attention(in)) : x;
+  if (!has_mixer(block)) return x + scaled(feed_forward(block, norm(in, b.feed_forward_norm)));
   const Tensor attention_in =
       b.second_attention_norm.is_used ? norm(x, b.second_attention_norm) : in;
   const Tensor sum = x + scaled(norm(attention(attention_in), b.attention_post_norm));

@@ -156,6 +156,7 @@ class Llama {
   struct Projection {
     Matrix matrix;
     Tensor bias;
+    Tensor scale;  ///< [1]: of the product; invalid where there is none
   };
   /// Matrices of all experts, stacked; biases [experts, length], invalid where there are none.
   struct Experts {
@@ -209,6 +210,8 @@ class Llama {
     Projection query, key, value;
     bool has_joined_heads = false;  ///< qkv is made of what the file has as three
     Projection output;
+    Projection attention_gate;  ///< of every result or of every head; invalid without
+    Norm attention_sub_norm, feed_forward_sub_norm;
     /// [head length], [heads, head length], or [heads · head length]: over all heads at once.
     Norm query_norm, key_norm;
     Norm attention_post_norm, second_post_norm, feed_forward_norm, feed_forward_post_norm;
@@ -296,8 +299,10 @@ class Llama {
     Tensor queries;  ///< [heads, rows, components + rotated length]
     Tensor stored;   ///< [rows, components + rotated length]
   };
-  LatentParts latent_parts(size_t block, const Tensor& x, const SymInt& rows,
-                           const RopeRows& rope) const;
+  LatentParts latent_parts(size_t block, const Tensor& x, const SymInt& rows, const RopeRows& rope,
+                           const std::function<Tensor()>& positions) const;
+  /// What queries [rows, ..] grow by with their positions, [rows, 1, 1].
+  Tensor temperature(const Tensor& positions) const;
   /// Over `past` [1, position + count, components + rotated] → [count, heads · value length].
   Tensor mix_latent(size_t block, const Tensor& queries, const Tensor& past, const SymInt& count,
                     const SymInt& position) const;

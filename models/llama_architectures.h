@@ -19,6 +19,7 @@ enum class Activation : uint8_t {
   kSilu,
   kGelu,
   kReluSquared,
+  kRelu,
   kClampedSwiglu,  ///< gate and up are clamped to ±7; see clamped_swiglu() in llama.cpp
   kXielu,          ///< of four numbers that every block has; see xielu() in llama.cpp
 };
@@ -84,6 +85,12 @@ enum Trait : uint64_t {
   kUnscaledScores = 1ull << 42,      ///< of attention, unless the file says otherwise
   kValueNorm = 1ull << 43,           ///< values are normalised, without a gain
   kExpertsBesideDense = 1ull << 44,  ///< blocks with experts have a dense feed-forward too
+  kExpertsOfInput = 1ull << 45,      ///< likewise; experts read what the block does, normalised
+  kGatedAttention = 1ull << 46,    ///< results of attention are multiplied by sigmoid(attn_gate(x))
+  kSubNorms = 1ull << 47,          ///< what the last matrix of either half reads is normalised
+  kEarlyRouter = 1ull << 48,       ///< the router reads the block's input
+  kMayLackAttention = 1ull << 49,  ///< blocks may lack heads, of keys (a matrix instead) or all
+  kTemperature = 1ull << 50,       ///< queries of all blocks grow with their position
 };
 
 struct Architecture {

@@ -34,10 +34,11 @@ Tensor Llama::attend_latent_paged(size_t block, const Tensor& x, const BatchStep
   const int64_t heads = config_.head_count, width = space.pairs.size(2).constant(),
                 values = space.joined.size(1).constant();
   const Tensor positions = step.workspaces[at_device].positions.shrink({{0, step.rows}});
-  const LatentParts parts =
-      latent_parts(block, x, step.rows, {cache.rope, [&](const Tensor& table, int64_t length) {
-                                           return table.take(positions).slice(2, {0, length});
-                                         }});
+  const LatentParts parts = latent_parts(
+      block, x, step.rows,
+      {cache.rope, [&](const Tensor& table,
+                       int64_t length) { return table.take(positions).slice(2, {0, length}); }},
+      [&] { return positions.cast(DType::kI64); });
   // As in attend_paged().
   Tensor queries = space.queries.shrink({{0, step.rows}, {0, heads}, {0, width}});
   queries.assign(parts.queries.permute({1, 0, 2}));
@@ -57,6 +58,7 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
                            PagedKvCache& cache) const {
   if (config_.latent.rank > 0) return attend_latent_paged(block, x, step, cache);
   const BlockConfig& config = config_.blocks[block];
+  if (config.is_linear) return project_output(block, x);
   if (!config.is_recurrent) return attend_heads_paged(block, x, step, cache);
   if (!config.has_attention) return attend_recurrent_paged(block, x, step, cache);
   const Tensor in = x.contiguous();

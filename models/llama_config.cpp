@@ -204,14 +204,17 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
     c->temperature_length =
         BM_TRY(need_or(file, p + "attention.temperature_length", 8192, kMaxContext));
     c->temperature_scale = BM_TRY(scale_or(file, *c, "attention.temperature_scale", 0.1F));
+    c->temperature_offset = 1;
   }
   // Gemma 3 rotates windows by the base of its predecessors; none of the files scales positions
   // there. Source: llama.cpp, src/models/gemma3.cpp, olmo2.cpp.
   c->local_rope = c->rope;
   const bool is_gemma3 = c->architecture == "gemma3" || c->architecture == "gemma-embedding";
   const bool is_gemma4 = c->architecture == "gemma3n" || c->architecture == "gemma4";
-  if (is_gemma3 || is_gemma4 || c->architecture == "olmo2") c->local_rope = RopeConfig{};
-  if (c->architecture == "olmo2") c->local_rope.base = c->rope.base;
+  if (is_gemma3 || is_gemma4 || c->architecture == "olmo2" || c->architecture == "mellum")
+    c->local_rope = RopeConfig{};
+  const bool keeps_base = c->architecture == "olmo2" || c->architecture == "mellum";
+  if (keeps_base) c->local_rope.base = c->rope.base;
   // Factors that leave most of a head as it is are those of blocks that see all.
   c->local_rope.has_factors = c->architecture != "gemma4";
   if (has_key(*c->row, "rope.freq_base_swa"))
@@ -238,6 +241,11 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   if ((c->architecture == "gemma2" && c->block_count == 46) ||
       (c->architecture == "gemma3" && c->block_count == 62))
     per_head = static_cast<float>(c->embedding_length / c->head_count);
+  if (c->row->has(kTemperature)) {
+    c->temperature_scale = BM_TRY(scale_or(file, *c, "attention.temperature_scale", 0));
+    c->temperature_length = BM_TRY(
+        need_or(file, p + "attention.temperature_length", c->rope.original_context, kMaxContext));
+  }
   c->attention_scale = BM_TRY(scale_or(file, *c, "attention.scale", 0));
   if (c->architecture == "jais") c->attention_scale = 1 / per_head;
   if (c->row->has(kUnscaledScores) && c->attention_scale == 0) c->attention_scale = 1;
@@ -406,11 +414,14 @@ Status read_activation(const GgufFile& file, const std::string& p, LlamaConfig* 
   c->activation = c->row->activation;
   if (has_key(*c->row, "hidden_activation")) {
     const std::string key = p + "hidden_activation";
-    const std::string_view name = BM_TRY(file.get_string(key, "gelu"));
-    if (name != "gelu" && name != "silu")
-      return fail(Code::kUnsupported, "metadata {}: {} is not supported (known: gelu, silu)", key,
-                  quote_name(name));
-    c->activation = name == "silu" ? Activation::kSilu : Activation::kGelu;
+    const bool is_gelu = c->row->activation == Activation::kGelu;
+    const std::string_view name = BM_TRY(file.get_string(key, is_gelu ? "gelu" : "silu"));
+    if (name != "gelu" && name != "silu" && name != "relu2")
+      return fail(Code::kUnsupported, "metadata {}: {} is not supported (known: gelu, silu, relu2)",
+                  key, quote_name(name));
+    c->activation = name == "silu"   ? Activation::kSilu
+                    : name == "gelu" ? Activation::kGelu
+                                     : Activation::kReluSquared;
   }
   if (c->activation != Activation::kXielu) return {};
   const auto softplus = [](float x) { return x > 20 ? x : std::log1p(std::exp(x)); };
@@ -520,8 +531,9 @@ Status read_feed_forward_length(const GgufFile& file, const std::string& p, Llam
     const auto lengths =
         BM_TRY(read_counts(file, key, c->block_count, &c->feed_forward_length, true));
     for (size_t i = 0; i < lengths.size(); ++i) {
-      if (lengths[i] == 0)
+      if (lengths[i] == 0 && !c->row->has(kMayLackAttention))
         return fail(Code::kUnsupported, "metadata {}: block {} has no feed-forward", key, i);
+      c->blocks[i].has_feed_forward = lengths[i] != 0;
       c->blocks[i].feed_forward_length = lengths[i];
     }
     return {};
@@ -533,7 +545,9 @@ Status read_feed_forward_length(const GgufFile& file, const std::string& p, Llam
                                : BM_TRY(need_or(file, key, expert_length, kMaxWidth));
   // The first Qwen counts the rows of gate and up together.
   if (c->architecture == "qwen") c->feed_forward_length /= 2;
-  for (BlockConfig& b : c->blocks) b.feed_forward_length = c->feed_forward_length;
+  for (BlockConfig& b : c->blocks)
+    b.feed_forward_length =
+        c->architecture == "arctic" ? c->embedding_length : c->feed_forward_length;
   return {};
 }
 
@@ -546,11 +560,22 @@ Status read_uneven_heads(const GgufFile& file, const std::string& p, LlamaConfig
       has_kv ? BM_TRY(read_counts(file, kv_key, c->block_count, &c->head_count_kv, true)) : counts;
   c->head_count_kv = std::ranges::max(kv_counts);
   for (uint32_t i = 0; i < c->block_count; ++i) {
-    if (counts[i] == 0 || kv_counts[i] == 0)
+    BlockConfig& b = c->blocks[i];
+    b.has_attention = counts[i] != 0 && kv_counts[i] != 0;
+    b.is_linear = counts[i] != 0 && kv_counts[i] == 0;
+    if (!b.has_attention && !c->row->has(kMayLackAttention))
       return fail(Code::kUnsupported, "metadata {}: block {} has no heads", kv_key, i);
-    c->head_kinds.push_back({.count = counts[i], .count_kv = kv_counts[i]});
-    c->blocks[i].heads = i;
+    // Nothing here was ever compared with a model that has such blocks.
+    if (!b.has_feed_forward && counts[i] != 0)
+      return fail(Code::kUnsupported,
+                  "metadata {}feed_forward_length: block {} has heads and no feed-forward", p, i);
+    // Of blocks without, those of others: nothing is made of them.
+    c->head_kinds.push_back({.count = b.has_attention ? counts[i] : c->head_count,
+                             .count_kv = b.has_attention ? kv_counts[i] : c->head_count_kv});
+    b.heads = i;
   }
+  if (c->head_count_kv == 0)
+    return fail(Code::kUnsupported, "metadata {}: no block has attention", kv_key);
   return {};
 }
 
@@ -764,6 +789,11 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   c.norm_epsilon = BM_TRY(file.get_f32(epsilon_key(c), 1e-5F));
   c.rope.base = BM_TRY(file.get_f32(p + "rope.freq_base", 10000.0F));
   BM_TRY(read_rope_scaling(file, p, &c));
+  // Source: llama.cpp, src/models/hunyuan-vl.cpp.
+  if (const float alpha = BM_TRY(scale_or(file, c, "rope.scaling.alpha", 0)); alpha > 0) {
+    const float length = static_cast<float>(c.head_length);
+    c.rope.base *= std::pow(alpha, length / (length - 2));
+  }
   BM_TRY(read_blocks(file, p, &c));
   BM_TRY(number_head_kinds(file, p, &c));
   BM_TRY(read_shared_kv(file, p, &c));

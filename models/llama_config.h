@@ -50,6 +50,7 @@ struct BlockConfig {
   bool is_local = false;         ///< rotates by `local_rope`
   bool is_recurrent = false;     ///< has a state of fixed size
   bool has_attention = true;     ///< has keys and values; a recurrent block may have both
+  bool is_linear = false;        ///< a matrix (that of attention's results) stands for attention
   bool has_feed_forward = true;  ///< false: x + attention(norm(x)) is all
   /// Activation::kXielu: of positive values, of negative ones, of both, and the least of them.
   struct Xielu {
@@ -126,10 +127,11 @@ struct LlamaConfig {
   float attention_softcap = 0.0F;  ///< scores become c·tanh(score/c); 0: they stay
   float logit_softcap = 0.0F;      ///< likewise
   float logit_scale = 1.0F;
-  /// Queries of blocks without rotation are multiplied by
-  /// 1 + temperature_scale · ln(1 + ⌊(position + 1) / temperature_length⌋). 0: they are not.
+  /// Queries of blocks without rotation, or of all (kTemperature), are multiplied by
+  /// 1 + temperature_scale · ln(1 + ⌊(position + temperature_offset) / temperature_length⌋). 0:
+  /// they are not.
   float temperature_scale = 0.0F;
-  uint32_t temperature_length = 0;
+  uint32_t temperature_length = 0, temperature_offset = 0;
   bool has_l2_norm = false;  ///< rotated queries and keys are divided by their root mean square
   float qkv_limit = 0.0F;    ///< queries, keys and values are clipped to ±limit; 0: they are not
   float alibi_bias = 0.0F;   ///< largest slope's exponent; see llama.cpp, ggml_soft_max_ext()

@@ -474,6 +474,7 @@ class LlamaLoader {
     Llama::Projection p;
     p.matrix = BM_TRY(load_matrix(name + ".weight", columns, rows));
     BM_TRY(load_optional(p.bias, name + ".bias", {rows}));
+    if (model_->config_.row->has(kSubNorms)) BM_TRY(load_optional(p.scale, name + ".scale", {1}));
     return p;
   }
 
@@ -491,7 +492,7 @@ class LlamaLoader {
   /// token instead of three. Kept weights are looked for by the file's tensors.
   bool can_join_heads(const std::string& p) const {
     // Rows of gates lie among those of queries there.
-    if (model_->config_.row->has(kDeltaNet)) return false;
+    if (model_->config_.row->has(kDeltaNet) || model_->config_.row->has(kSubNorms)) return false;
     if (!is_for_gpu() || options_.keep_weights) return false;
     const GgufTensor* first = file_->find_tensor(p + kHeadMatrices[0] + ".weight");
     return std::ranges::all_of(kHeadMatrices, [&](const char* name) {
@@ -547,6 +548,10 @@ class LlamaLoader {
         b->value = BM_TRY(load_projection(p + "attn_v", width, kv));
     }
     b->output = BM_TRY(load_projection(p + "attn_output", q, width));
+    if (c.row->has(kGatedAttention))
+      b->attention_gate = BM_TRY(load_projection(p + "attn_gate", width, q));
+    if (c.row->has(kSubNorms))
+      b->attention_sub_norm = BM_TRY(load_norm(p + "attn_sub_norm", {q}, Need::kYes));
     b->query_norm = BM_TRY(load_head_norm(p + "attn_q_norm", kind.count, kind.length));
     if (has_kv) b->key_norm = BM_TRY(load_head_norm(p + "attn_k_norm", kind.count_kv, kind.length));
     return {};
@@ -668,7 +673,8 @@ class LlamaLoader {
     }
     // The embeddings of ModernBERT are normalised already when its first block reads them.
     const bool may_lack_norm = c.row->has(kEmbeddingNorm) && c.row->has(kNoLogits);
-    if (!c.row->has(kNoPreNorms))
+    const bool has_mixer = model_->has_mixer(block) || !c.row->has(kMayLackAttention);
+    if (!c.row->has(kNoPreNorms) && has_mixer)
       b->attention_norm =
           BM_TRY(load_norm(p + "attn_norm", {width}, may_lack_norm ? Need::kIfThere : Need::kYes));
     if (c.row->has(kSecondAttentionNorm))
@@ -678,7 +684,8 @@ class LlamaLoader {
       b->feed_forward_post_norm = BM_TRY(load_norm(p + "post_ffw_norm", {width}, Need::kYes));
     }
     if (c.row->has(kNoPreNorms) || c.row->has(kParallelBlock)) return {};
-    if (!c.blocks[block].has_feed_forward || !model_->has_mixer(block)) return {};
+    // Of a block that is one of several things the norm goes by the name of attention's.
+    if (!c.blocks[block].has_feed_forward || (has_mixer && !model_->has_mixer(block))) return {};
     const std::string name = p + (c.row->has(kLateFeedForwardNorm)   ? after_attention
                                   : c.row->has(kAttentionOutputNorm) ? "attn_output_norm"
                                                                      : "ffn_norm");
@@ -700,6 +707,8 @@ class LlamaLoader {
                   p);
     x.router = BM_TRY(load_projection(p + "ffn_gate_inp", width, e.count));
     BM_TRY(load_optional(x.router_bias, p + "exp_probs_b.bias", {e.count}));
+    if (c.row->has(kExpertsOfInput))
+      x.before = BM_TRY(load_norm(p + "ffn_norm_exps", {width}, Need::kYes));
     if (c.row->has(kExpertsBesideDense)) {
       x.input_scale = BM_TRY(load(p + "ffn_gate_inp.scale", {width}));
       BM_TRY(load_optional(x.scales, p + "ffn_down_exps.scale", {e.count}));
@@ -733,7 +742,8 @@ class LlamaLoader {
     const LlamaConfig& c = model_->config_;
     if (!c.blocks[block].has_feed_forward) return {};
     if (c.blocks[block].has_experts) BM_TRY(load_experts(p, b));
-    if (c.blocks[block].has_experts && !c.row->has(kExpertsBesideDense)) return {};
+    const bool has_both = c.row->has(kExpertsBesideDense) || c.row->has(kExpertsOfInput);
+    if (c.blocks[block].has_experts && !has_both) return {};
     const uint64_t width = c.embedding_length, hidden = c.blocks[block].feed_forward_length;
     b->feed_forward = c.row->feed_forward;
     if (c.row->has(kTensorsTellFeedForward) && !file_->find_tensor(p + "ffn_gate.weight")) {
@@ -747,6 +757,8 @@ class LlamaLoader {
       b->gate = BM_TRY(load_projection(p + "ffn_gate", width, hidden));
     b->up = BM_TRY(load_projection(p + "ffn_up", width, is_fused ? 2 * hidden : hidden));
     b->down = BM_TRY(load_projection(p + "ffn_down", hidden, width));
+    if (c.row->has(kSubNorms))
+      b->feed_forward_sub_norm = BM_TRY(load_norm(p + "ffn_sub_norm", {hidden}, Need::kYes));
     return {};
   }
 
@@ -778,6 +790,9 @@ class LlamaLoader {
       BM_TRY(load_norms(i, p, &b));
       if (c.blocks[i].is_recurrent) BM_TRY(load_recurrent(p, &b.recurrent));
       if (c.blocks[i].has_attention) BM_TRY(load_attention(i, p, &b));
+      if (c.blocks[i].is_linear)
+        b.output =
+            BM_TRY(load_projection(p + "attn_output", c.embedding_length, c.embedding_length));
       BM_TRY(load_feed_forward(i, p, &b));
       BM_TRY(load_layer_input(p, &b));
       if (c.altup.count > 0) BM_TRY(load_altup(p, &b));

@@ -22,7 +22,9 @@ sys.path.insert(0, HERE)
 from random_transformer import ARCHITECTURES  # noqa: E402
 
 # Baichuan's two sizes differ in how positions are told, and llama.cpp knows them by their blocks.
-PLAIN = {"baichuan": ["--layers", "32"]}
+# The windows of two are numbers in its source: these see the whole text.
+PLAIN = {"baichuan": ["--layers", "32"], **dict.fromkeys(("exaone-moe", "smallthinker"), ["--key", "attention.sliding_window=100"])}
+SINGLE = {"plm"}
 ENCODERS = {"bert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed", "modern-bert", "neo-bert", "nomic-bert",
             "nomic-bert-moe"}
 # Options of random_transformer.py beyond the plain model.
@@ -58,7 +60,11 @@ VARIANTS = {
     "exaone4": [["--layers", "64", "--key", "attention.sliding_window=5"]],
     "jina-bert-v2": [["--tensor", "attn_norm_2", "--tensor", "wholeqknorm"], ["--tensor", "fusedup"], ["--tensor", "plainup"]],
     "modern-bert": [["--key", "hidden_activation=silu"]],
-    "mistral3": [["--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key", "rope.scaling.original_context_length=32",
+    "mistral4": [["--tensor", "split", "--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key",
+                  "rope.scaling.original_context_length=16", "--key", "rope.scaling.yarn_log_multiplier=0.1", "--key",
+                  "attention.temperature_scale=0.1", "--key", "attention.temperature_length=16"]],
+    "deci": [["--tensor", "rope_freqs"]],
+    "mistral3": [["--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key", "rope.scaling.original_context_length=16",
                   "--key", "rope.scaling.yarn_log_multiplier=1.0", "--key", "attention.temperature_scale=0.1"]],
     "phimoe": [["--tensor", "rope_long", "--tensor", "rope_short", "--key", "rope.scaling.type=longrope", "--key",
                 "rope.scaling.original_context_length=512", "--key", "rope.scaling.attn_factor=1.19"]],
@@ -78,7 +84,7 @@ def judge(build, chroot, arch, options, number):
     with open(f"{HERE}/llama_cpp_logits.py") as source, open(f"{folder}/logits.py", "w") as copy:
         copy.write(source.read())
     theirs = subprocess.run(["chroot", chroot, "python3", f"{inside}/logits.py", f"{inside}/{name}", "--tokens",
-                             ",".join(map(str, tokens)), "--out", f"{inside}/theirs"] + ["--hidden"] * is_encoder, stderr=subprocess.PIPE, text=True)
+                             ",".join(map(str, tokens)), "--out", f"{inside}/theirs"] + ["--hidden"] * is_encoder + ["--single"] * (arch in SINGLE), stderr=subprocess.PIPE, text=True)
     if theirs.returncode != 0:
         return "llama.cpp: " + " | ".join(theirs.stderr.strip().splitlines()[-3:])
     ours = subprocess.run([f"{build}/bin/model_logits", f"{folder}/{name}", f"{folder}/ours", "17", *map(str, tokens)],

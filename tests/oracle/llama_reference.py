@@ -25,13 +25,13 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import gguf_numpy  # noqa: E402
 
 
-LAYER_NORM = {"bloom", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "mpt", "nemotron", "olmo", "orion", "phi2",
+LAYER_NORM = {"jais2", "bloom", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "mpt", "nemotron", "olmo", "orion", "phi2",
               "stablelm", "starcoder", "starcoder2", "codeshell", "jais", "bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert",
               "nomic-bert-moe", "modern-bert"}
-INTERLEAVED = {"llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
+INTERLEAVED = {"arctic", "deci", "maincoder", "mistral4", "plm", "llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
                "smollm3", "xverse", "baichuan", "bailingmoe", "deepseek", "deepseek2", "ernie4_5", "ernie4_5-moe", "granitemoe",
                "llama4", "mistral3", "neo-bert", "llama-embed", "granitehybrid"}
-HALVES = {"exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
+HALVES = {"afmoe", "bitnet", "exaone-moe", "hunyuan_vl", "jais2", "mellum", "openelm", "paddleocr", "smallthinker", "exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
           "qwen3", "seed_oss", "stablelm", "starcoder2", "dbrx", "dots1", "glm4moe", "gpt-oss", "hunyuan-moe", "minicpm3", "olmoe",
           "qwen2moe", "qwen3moe", "apertus", "bailingmoe2", "codeshell", "exaone4", "hunyuan-dense", "minimax-m2", "pangu-embedded",
           "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
@@ -42,11 +42,11 @@ UNROTATED = {"bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jin
 ENCODERS = {"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"}
 GELU = ENCODERS - {"nomic-bert"} | {"gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
 PARALLEL = {"cohere2", "command-r", "falcon", "phi2"}
-WINDOW_PERIOD = {"gemma3n": 5, "exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
+WINDOW_PERIOD = {"afmoe": 4, "exaone-moe": 4, "mellum": 4, "smallthinker": 4, "gemma3n": 5, "exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
 # Weights of a token's experts sum to 1, where the file does not say.
-NORMALISED = {"llama", "gemma4", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
+NORMALISED = {"arctic", "mellum", "smallthinker", "llama", "gemma4", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
               "lfm2moe", "granitehybrid"}
-SIGMOID = {"lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
+SIGMOID = {"afmoe", "exaone-moe", "smallthinker", "lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
 
 
 class Llama:
@@ -60,6 +60,8 @@ class Llama:
         self.meta = lambda key, default=None: m.get(f"{a}.{key}", default)
         self.layers = self.meta("block_count") - self.meta("nextn_predict_layers", 0)
         self.heads = self.meta("attention.head_count") or 1
+        if isinstance(self.heads, list):
+            self.heads = max(self.heads)
         self.kv_heads = self.meta("attention.head_count_kv", self.heads)
         if isinstance(self.kv_heads, list):  # 0: no attention in that block
             self.kv_heads = max(self.kv_heads)
@@ -90,7 +92,7 @@ class Llama:
 
     def make_frequencies(self):
         i = torch.arange(0, self.rotated, 2, dtype=torch.float64)
-        base = self.meta("rope.freq_base", 10000.0)
+        base = self.meta("rope.freq_base", 10000.0) * self.meta("rope.scaling.alpha", 1.0) ** (self.head_dim / (self.head_dim - 2))
         plain = base ** (-i / self.rotated)
         for name in ("rope_freqs", "rope_factors_short"):
             if name + ".weight" in self.w:
@@ -121,10 +123,10 @@ class Llama:
             i = torch.arange(0, self.meta("rope.dimension_count_swa", self.rotated), 2, dtype=torch.float64)
             self.local_frequency = self.meta("rope.freq_base_swa", 10000.0) ** (-i / (2 * len(i)))
             return
-        self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2", "gemma-embedding", "modern-bert") else local_base ** (-i / self.rotated)
+        self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2", "mellum", "gemma-embedding", "modern-bert") else local_base ** (-i / self.rotated)
 
     def linear(self, x, name):
-        y = x @ self.w[name + ".weight"].T
+        y = x @ self.w[name + ".weight"].T * (self.w.get(name + ".scale", 1) if self.arch == "bitnet" else 1)
         return y + self.w[name + ".bias"] if name + ".bias" in self.w else y
 
     def norm(self, x, name):
@@ -140,10 +142,10 @@ class Llama:
     def rotate(self, x, layer):
         # x: [time, heads, head_dim].  Pair i is (x[2i], x[2i + 1]), or (x[i], x[i + half]).
         is_local = self.is_local(layer)
-        if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or (self.arch == "cohere2" and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
+        if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or (self.arch in ("cohere2", "afmoe", "exaone-moe", "smallthinker") and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
             return x
         frequency = self.local_frequency if is_local else self.frequency
-        magnitude = 1.0 if is_local and self.arch in ("gemma3", "olmo2") else self.magnitude
+        magnitude = 1.0 if is_local and self.arch in ("gemma3", "olmo2", "mellum") else self.magnitude
         angle = torch.arange(x.shape[0], dtype=torch.float64)[:, None] * frequency
         cos, sin = ((magnitude * f(angle)).to(self.dtype)[:, None, :] for f in (torch.cos, torch.sin))
         out = x.clone()
@@ -169,7 +171,7 @@ class Llama:
         period = self.meta("attention.sliding_window_pattern", WINDOW_PERIOD.get(self.arch, 0))
         if isinstance(period, list):
             return period[layer]
-        if self.arch == "modern-bert":  # the first of a period sees all
+        if self.arch in ("modern-bert", "smallthinker"):  # the first of a period sees all
             return bool(self.window) and layer % period != 0
         return bool(self.window) and (period == 0 or layer % period < period - 1)
 
@@ -187,6 +189,10 @@ class Llama:
         t, p = h.shape[0], f"blk.{layer}."
         if self.rank:
             return self.latent_attention(h, layer)
+        if isinstance(self.meta("attention.head_count"), list):
+            self.heads, self.kv_heads = self.of_layer("attention.head_count", layer), self.of_layer("attention.head_count_kv", layer)
+            if self.kv_heads == 0:
+                return self.linear(h, p + "attn_output")
         if self.arch == "gemma4":  # blocks that see all have other heads
             suffix = "_swa" if self.is_local(layer) else ""
             self.head_dim, self.rotated = self.meta("attention.key_length" + suffix), self.meta("rope.dimension_count" + suffix)
@@ -219,7 +225,7 @@ class Llama:
         limit = self.meta("attention.clamp_kqv", 0)
         if limit:
             q, k, v = (x.clamp(-limit, limit) for x in (q, k, v))
-        if self.arch in ("hunyuan-moe", "hunyuan-dense"):  # rotated first
+        if self.arch in ("hunyuan-moe", "hunyuan-dense", "hunyuan_vl", "maincoder"):  # rotated first
             q, k = (self.rotate(x.view(t, -1, self.head_dim), layer) for x in (q, k))
             q, k = self.norm(q, p + "attn_q_norm"), self.norm(k, p + "attn_k_norm")
         else:
@@ -232,6 +238,10 @@ class Llama:
             length, strength = self.meta("attention.temperature_length", 8192), self.meta("attention.temperature_scale", 0.1)
             place = torch.arange(1, t + 1, dtype=self.dtype)
             q = q * (1 + strength * torch.log(1 + torch.floor(place / length)))[:, None, None]
+        if self.arch == "mistral3":
+            q = q * self.temperature(t)[:, None, None]
+        if p + "attn_gate.weight" in self.w:
+            gate = self.linear(h, p + "attn_gate")
         v = v.view(t, self.kv_heads, self.head_dim)
         distance = torch.arange(t)[:, None] - torch.arange(t)[None, :]
         hidden = distance < 0 if self.is_causal else distance != distance
@@ -258,7 +268,14 @@ class Llama:
             weights = torch.softmax(scores, -1)[:, :t]
             out.append(weights @ v[:, shared])
         out = torch.cat(out, -1)
+        if p + "attn_sub_norm.weight" in self.w:
+            out = self.norm(out, p + "attn_sub_norm")
         return self.linear(out if gate is None else out * torch.sigmoid(gate), p + "attn_output")
+
+    def temperature(self, t):
+        """What queries are multiplied with at every position: they grow by the text's length."""
+        length = self.meta("attention.temperature_length", self.meta("rope.scaling.original_context_length", self.context))
+        return 1 + self.meta("attention.temperature_scale", 0.0) * torch.log(1 + torch.floor(torch.arange(t, dtype=self.dtype) / length))
 
     def convolve(self, x, name):
         """Causal, each channel alone: a token and those before it."""
@@ -345,7 +362,7 @@ class Llama:
         else:
             k = torch.einsum("tr,hrp->thp", c, self.w[p + "attn_k_b.weight"])
             v = torch.einsum("tr,hvr->thv", c, self.w[p + "attn_v_b.weight"])
-        q = torch.cat([q[..., :plain], q_turned], -1)
+        q = torch.cat([q[..., :plain], q_turned], -1) * self.temperature(t)[:, None, None]
         k = torch.cat([k, k_turned.expand(t, self.heads, self.rotated)], -1)
         hidden = torch.triu(torch.ones(t, t, dtype=torch.bool), 1)
         scores = torch.einsum("thd,shd->hts", q, k) * self.scale
@@ -360,7 +377,7 @@ class Llama:
         if self.arch == "gpt-oss":
             gate, up = gate.clamp(max=7), up.clamp(-7, 7)
             return gate * torch.sigmoid(1.702 * gate) * (up + 1)
-        return gate * torch.sigmoid(gate) * up
+        return (torch.relu(gate) if self.arch == "smallthinker" else gate * torch.sigmoid(gate)) * up
 
     def route(self, x, p):
         """Experts of one token and their weights."""
@@ -391,11 +408,11 @@ class Llama:
         n = beta + torch.nn.functional.softplus(torch.tensor(n, dtype=torch.float64)).item()
         return torch.where(x > 0, p * x * x, n * (torch.expm1(x.clamp(max=eps)) - x)) + beta * x
 
-    def mix(self, h, p):
+    def mix(self, h, p, routed=None):
         out = []
-        for x in h:
+        for x, r in zip(h, h if routed is None else routed):
             total = 0
-            for expert, weight in zip(*self.route(x, p)):
+            for expert, weight in zip(*self.route(r, p)):
                 def product(y, name):
                     y = self.w[p + f"ffn_{name}_exps.weight"][expert] @ y
                     bias = self.w.get(p + f"ffn_{name}_exps.bias")
@@ -432,10 +449,12 @@ class Llama:
                 return self.xielu(x, int(p.split(".")[1]))
             if self.arch in GELU and self.meta("hidden_activation") != "silu":
                 return self.gelu(x)
-            return torch.relu(x) ** 2 if self.arch in ("arcee", "nemotron", "nemotron_h") else x * torch.sigmoid(x)
+            return torch.relu(x) ** 2 if self.arch in ("arcee", "nemotron", "nemotron_h", "jais2", "plm") or self.meta("hidden_activation") == "relu2" else x * torch.sigmoid(x)
         up = self.linear(h, p + "ffn_up")
         if p + "ffn_gate.weight" in self.w:
             inner = active(self.linear(h, p + "ffn_gate")) * up
+            if p + "ffn_sub_norm.weight" in self.w:
+                inner = self.norm(inner, p + "ffn_sub_norm")
         elif self.w[p + "ffn_up.weight"].shape[0] == 2 * self.w[p + "ffn_down.weight"].shape[1]:
             gate, up = up.chunk(2, -1)
             inner = active(gate) * up
@@ -507,6 +526,16 @@ class Llama:
             if p + "attn_norm_2.weight" in self.w:
                 y = self.norm(y + x, p + "attn_norm_2")
             return self.norm(y + self.feed_forward(y, p), p + "layer_output_norm")
+        if self.arch == "arctic":
+            y = x + self.attention(self.norm(x, p + "attn_norm"), layer)
+            return y + self.dense(self.norm(y, p + "ffn_norm"), p) + self.mix(self.norm(x, p + "ffn_norm_exps"), p)
+        if self.arch == "smallthinker":
+            y = x + self.attention(self.norm(x, p + "attn_norm"), layer)
+            return y + self.mix(self.norm(y, p + "ffn_norm"), p, x)
+        if self.arch == "deci":
+            if p + "attn_norm.weight" in self.w:
+                x = x + self.attention(self.norm(x, p + "attn_norm"), layer)
+            return x + self.dense(self.norm(x, p + "ffn_norm"), p) if p + "ffn_norm.weight" in self.w else x
         residual = self.meta("residual_scale", 1.4 / self.layers ** 0.5 if "minicpm" in self.arch else 1.0)
         lacks_norms = self.arch in ("olmo2", "exaone4")
         h = x if lacks_norms or (self.arch == "modern-bert" and layer == 0) else self.norm(x, p + "attn_norm")
@@ -540,7 +569,7 @@ class Llama:
     @torch.no_grad()
     def logits(self, tokens):
         x = self.w["token_embd.weight"][torch.tensor(tokens)]
-        if self.arch.startswith("gemma"):
+        if self.arch.startswith("gemma") or self.arch == "afmoe":
             x = x * self.dim ** 0.5
         x = x * self.meta("embedding_scale", 12.0 if "minicpm" in self.arch else 1.0)
         if "position_embd.weight" in self.w:

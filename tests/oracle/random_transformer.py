@@ -50,6 +50,10 @@ ARCHITECTURES = {
     "nemotron_h_moe": "rms plain norope moe mamba2 one probsbias",
     # Blocks with inputs of their own, and keys and values of others.
     "gemma3n": "rms gated postnorm qknorm tied layerinputs altup", "gemma4": "rms gated postnorm qknorm tied layerinputs",
+    "afmoe": "rms gated moe postnorm qknorm attngate probsbias", "arctic": "rms gated moe", "bitnet": "rms gated tied subnorms", "deci": "rms gated",
+    "exaone-moe": "rms gated moe qknorm probsbias", "hunyuan_vl": "rms gated qknorm", "jais2": "layerb plain bias", "maincoder": "rms gated qknorm",
+    "mellum": "rms gated moe qknorm", "mistral4": "rms gated moe latent", "openelm": "rms gated qkv qknorm tied", "paddleocr": "rms gated",
+    "plm": "rms plain latent tied plainq", "smallthinker": "rms gated moe",
     # Encoders: no logits.
     "bert": "layerb plain bias positions norope encoder types embdnorm", "jina-bert-v2": "layerb gated downbias qkvbias norope encoder types embdnorm",
     "jina-bert-v3": "layerb plain qkv bias encoder types embdnorm", "nomic-bert": "layerb gated qkv encoder types embdnorm",
@@ -58,13 +62,27 @@ ARCHITECTURES = {
 }
 # Of mixtures of experts: how many, how many are used, their length, that of the shared expert. llama.cpp demands keys.
 EXPERTS, USED, LENGTH = 6, 2, 64
-SHARED = {"bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
+SHARED = {"afmoe": 64, "exaone-moe": 64, "mistral4": 64, "bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
           "llama4": 64, "qwen2moe": 96, "bailingmoe2": 128, "granitehybrid": 96, "nemotron_h_moe": 96, "qwen35moe": 96, "qwen3next": 96}
 # Metadata that llama.cpp demands, or that makes a difference in so small a model; with a slash: without the prefix.
 KEYS = {
     "cohere2": {"attention.sliding_window": 5, "logit_scale": 0.25}, "command-r": {"logit_scale": 0.0625},
     "gemma2": {"attention.sliding_window": 6, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0},
     "gemma3": {"attention.sliding_window": 6, "rope.freq_base": 1e6, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
+    "afmoe": {"attention.sliding_window": 6, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 1.7,
+              "expert_weights_norm": True, "expert_gating_func": 2},
+    # A block with heads, one with a matrix in their place, two without, of which one does nothing.
+    "deci": {"attention.head_count": [6, 6, 0, 0, 6], "attention.head_count_kv": [2, 0, 0, 0, 1], "feed_forward_length": [160, 96, 160, 0, 320],
+             "attention.key_length": 16, "attention.value_length": 16},
+    "exaone-moe": {"attention.sliding_window": 6, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 2.5,
+                   "expert_weights_norm": True, "expert_gating_func": 2, "expert_shared_feed_forward_length": 64},
+    "hunyuan_vl": {"rope.dimension_sections": [2, 2, 2, 2], "rope.scaling.alpha": 50.0},
+    "mellum": {"attention.sliding_window": 6, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 32},
+    "mistral4": {"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 1.5, "expert_weights_norm": True},
+    "openelm": {"attention.head_count": [6, 4, 8], "attention.head_count_kv": [2, 2, 4], "feed_forward_length": [96, 128, 160],
+                "attention.key_length": 16, "attention.value_length": 16},
+    "paddleocr": {"rope.dimension_sections": [2, 3, 3, 0]},
+    "smallthinker": {"attention.sliding_window": 6, "expert_gating_func": 2},
     # Lengths, numbers of blocks and shares that llama.cpp does not read but has as constants.
     "gemma3n": {"attention.sliding_window": 6, "rope.freq_base": 1e6, "embedding_length_per_layer_input": 256, "attention.shared_kv_layers": 5,
                 "altup.num_inputs": 4, "altup.active_idx": 0, "activation_sparsity_scale": [1.6448536] * 10 + [-math.inf] * 15},
@@ -121,7 +139,7 @@ KEYS = {
     "gemma-embedding": {"attention.causal": False, "attention.sliding_window": 6, "rope.freq_base": 1e6},
     "mpt": {"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.9}, "olmo": {"attention.clamp_kqv": 0.8},
 }
-LAYERS = {"gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
+LAYERS = {**dict.fromkeys(("afmoe", "exaone-moe", "mellum", "smallthinker", "deci"), 5), "gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
 SINGLE_KV = {**dict.fromkeys(("bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert",
                               "jais", "qwen"), 6),
              "refact": 1, "starcoder": 1, "bloom": 6, "gpt2": 6, "mpt": 6, "gptneox": 6, "phi2": 6, "dots1": 6, "olmoe": 6}
@@ -154,7 +172,7 @@ def main():
     if "norope" not in words:
         m[p + "rope.dimension_count"] = rotated
     # Latent attention: components of keys and values, of queries; lengths of a head.
-    rank, query_rank, plain, turned, value_length = 32, 0 if "plainq" in a.tensor else 40, 16, 8, 20
+    rank, query_rank, plain, turned, value_length = 32, 0 if "plainq" in a.tensor + words else 40, 16, 8, 20
     is_split = "split" in a.tensor
     if is_latent:
         rotated = turned
@@ -171,11 +189,13 @@ def main():
     length = LENGTH
     if a.arch == "qwen":
         m[p + "feed_forward_length"] = 2 * a.ffn  # of gate and up together
+    if a.arch == "smallthinker":
+        m[p + "feed_forward_length"] = LENGTH
     if has_experts:
         m[p + "expert_count"], m[p + "expert_used_count"] = EXPERTS, USED
         if a.arch in ("llama", "dbrx", "granitemoe", "hunyuan-moe", "olmoe", "phimoe", "nomic-bert-moe", "minimax-m2"):
             length = a.ffn  # these have no other length
-        if a.arch in ("granitehybrid", "jamba"):
+        if a.arch in ("granitehybrid", "jamba", "arctic"):
             length = a.ffn
         elif a.arch not in ("llama", "dbrx", "granitemoe", "olmoe", "phimoe", "nomic-bert-moe"):
             m[p + "expert_feed_forward_length"] = length
@@ -327,6 +347,10 @@ def main():
             head = m[p + "attention.key_length" + ("_swa" if m[p + "attention.sliding_window_pattern"][n] else "")]
             counts = m[p + "attention.head_count_kv"]
             q, kv = a.heads * head, (counts[n] if isinstance(counts, list) else counts) * head
+        head_counts = m[p + "attention.head_count"]
+        if isinstance(head_counts, list):
+            head = m[p + "attention.key_length"]
+            q, kv = head_counts[n] * head, m[p + "attention.head_count_kv"][n] * head
         shared_from = layers - m.get(p + "attention.shared_kv_layers", 0)
         if own:
             linear(b + "inp_gate", own, a.dim, False)
@@ -351,12 +375,15 @@ def main():
         elif "alone" in words or "one" in words:
             norm(b + "attn_norm")
         elif "nopre" not in words:
-            if a.arch != "modern-bert" or n > 0:
+            has_norms = (head_counts[n], m[p + "feed_forward_length"][n]) if isinstance(head_counts, list) else (True, True)
+            if (a.arch != "modern-bert" or n > 0) and has_norms[0]:
                 norm(b + "attn_norm")
             if "attn_norm_2" in a.tensor:
                 norm(b + "attn_norm_2")
-            if "parallel" not in words:
+            if "parallel" not in words and has_norms[1]:
                 norm(b + norm_name)
+            if a.arch == "arctic":
+                norm(b + "ffn_norm_exps")
         if "postnorm" in words:
             norm(b + "post_attention_norm")
             norm(b + "post_ffw_norm")
@@ -379,6 +406,15 @@ def main():
         else:
             for name, rows in (("attn_q", 2 * q if "delta" in words else q), ("attn_k", kv), ("attn_v", kv)):
                 linear(b + name, rows, a.dim, everywhere or "qkvbias" in words)
+        if "attngate" in words:
+            linear(b + "attn_gate", q, a.dim, False)
+        if "subnorms" in words:
+            norm(b + "attn_sub_norm", q)
+            norm(b + "ffn_sub_norm", a.ffn)
+            for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
+                t[b + name + ".scale"] = gain(1)
+        if isinstance(head_counts, list) and head_counts[n] > 0 and kv == 0:
+            linear(b + "attn_output", a.dim, a.dim, False)
         if not is_latent and not is_recurrent and has_heads:
             linear(b + "attn_output", a.dim, q, everywhere or "outbias" in words or "downbias" in words)
         if "sinks" in words:
@@ -398,6 +434,9 @@ def main():
             continue
         if has_experts and (n % 2 == 1 if "ssmnorms" in words else n % every == 1 if every else n >= leading and (n + 1) % step == 0):
             experts(b)
+            if a.arch == "arctic":
+                for name in ("gate", "up", "down"):
+                    linear(b + "ffn_" + name, a.dim, a.dim, False)
             if a.arch != "gemma4":
                 continue
             t[b + "ffn_gate_inp.scale"], t[b + "ffn_down_exps.scale"] = gain(a.dim) * a.dim ** 0.5, gain(EXPERTS)

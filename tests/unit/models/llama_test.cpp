@@ -230,6 +230,11 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
         "gemma4 --tensor moe --key embedding_length_per_layer_input=0 --key "
         "attention.shared_kv_layers=0",
         "gemma4 --without blk.2.attn_v",
+        "bitnet --key hidden_activation=relu2",
+        "deci --tensor rope_freqs",
+        "mistral3 --key attention.temperature_scale=0.1 --key attention.temperature_length=6",
+        "mistral4 --tensor split --key attention.temperature_scale=0.1 --key "
+        "attention.temperature_length=6",
         "baichuan --layers 40",
         "qwen3moe --tensor gateup",
         "exaone4 --layers 5 --key attention.sliding_window=5",
