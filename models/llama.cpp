@@ -232,7 +232,7 @@ Tensor Llama::norm(const Tensor& x, const Norm& n) const {
   if (!n.is_used) return x;
   const auto numbers = [](const Tensor& t) { return t.is_valid() ? t.cast(DType::kF32) : t; };
   const double epsilon = static_cast<double>(config_.norm_epsilon);
-  if (config_.row->norm == NormKind::kLayer)
+  if (config_.norm == NormKind::kLayer)
     return x.layer_norm(numbers(n.weight), numbers(n.bias), epsilon);
   const Tensor out = x.rms_norm(numbers(n.weight), epsilon);
   return n.bias.is_valid() ? out + numbers(n.bias) : out;
@@ -297,11 +297,12 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
   const Block& b = blocks_[block];
   const BlockConfig& config = config_.blocks[block];
   const HeadKind& kind = config_.heads_of(block);
-  const int64_t heads = kind.count, kv_heads = kind.count_kv, width = kind.length;
+  const int64_t heads = kind.count, kv_heads = kind.count_kv, width = kind.length,
+                value_width = kind.value_length;
   const QuantisedActivations in(x);
   const Tensor all = b.qkv.matrix.is_valid() ? project(in, b.qkv).contiguous() : Tensor();
   const auto take = [&](const Projection& p, int64_t first, int64_t n) {
-    Tensor t = all.is_valid() ? all.slice(1, {first * width, (first + n) * width}) : project(in, p);
+    Tensor t = all.is_valid() ? all.slice(1, {first, first + n}) : project(in, p);
     if (config_.qkv_limit > 0)
       t = t.clip(-static_cast<double>(config_.qkv_limit), static_cast<double>(config_.qkv_limit));
     return t;
@@ -317,7 +318,7 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
   const Norm none;
   Heads out;
   Tensor query = all.is_valid() || !config_.row->has(kDeltaNet)
-                     ? stored(take(b.query, 0, heads))
+                     ? stored(take(b.query, 0, heads * width))
                      : project(in, b.query).contiguous().reshape({count, heads, 2 * width});
   if (config_.row->has(kDeltaNet)) {
     out.gate = query.slice(2, {width, 2 * width}).reshape({count, heads * width}).sigmoid();
@@ -326,12 +327,14 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
   const bool has_kv = config_.has_own_kv(block);
   out.query = normed(query, is_late ? none : b.query_norm, heads);
   if (has_kv) {
-    const Tensor key = stored(take(b.key, heads, kv_heads));
+    const Tensor key = stored(take(b.key, heads * width, kv_heads * width));
     out.key = normed(key, is_late ? none : b.key_norm, kv_heads);
     // Without a matrix of their own, values are what keys are made of.
     const bool has_values = all.is_valid() || b.value.matrix.is_valid();
-    out.value = (has_values ? take(b.value, heads + kv_heads, kv_heads) : key)
-                    .reshape({count, kv_heads, width});
+    const int64_t first = (heads + kv_heads) * width;
+    out.value = (has_values ? take(b.value, first, kv_heads * value_width) : key)
+                    .reshape({count, kv_heads, value_width});
+    if (value_width < width) out.value = out.value.pad({{0, 0}, {0, 0}, {0, width - value_width}});
     if (config_.row->has(kValueNorm))
       out.value = out.value.rms_norm({}, static_cast<double>(config_.norm_epsilon));
   }
@@ -346,11 +349,13 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
   if (config_.temperature_scale != 0.0F && (!config.is_rotated || config_.row->has(kTemperature)))
     out.query = out.query * temperature(positions());
   if (b.attention_gate.matrix.is_valid()) {
-    const Tensor gate = project(in, b.attention_gate).sigmoid().contiguous();
-    const int64_t parts = gate.size(1).constant();
+    const Tensor scores = project(in, b.attention_gate);
+    const bool is_soft = config_.row->has(kSoftplusGate);
+    const Tensor gate = (is_soft ? scores.softplus() : scores.sigmoid()).contiguous();
+    const int64_t parts = gate.size(1).constant(), all_values = heads * value_width;
     out.gate = gate.reshape({count, parts, 1})
-                   .expand({count, parts, heads * width / parts})
-                   .reshape({count, heads * width});
+                   .expand({count, parts, all_values / parts})
+                   .reshape({count, all_values});
   }
   if (is_late) {
     out.query = norm(out.query, b.query_norm);
@@ -398,7 +403,8 @@ Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const
 
 Tensor Llama::project_output(size_t block, const Tensor& joined) const {
   const Block& b = blocks_[block];
-  return project(QuantisedActivations(norm(joined, b.attention_sub_norm)), b.output);
+  const Tensor out = project(QuantisedActivations(norm(joined, b.attention_sub_norm)), b.output);
+  return config_.value_scale == 1.0F ? out : out * static_cast<double>(config_.value_scale);
 }
 
 Tensor Llama::project(const QuantisedActivations& in, const Projection& p) {
@@ -417,7 +423,26 @@ Tensor Llama::activate(size_t block, const Tensor& x) const {
   }
 }
 
-Tensor Llama::activated(size_t block, const Tensor& gate, const Tensor& up) const {
+Tensor Llama::join_values(size_t block, const Tensor& mixed, const SymInt& count) const {
+  const HeadKind& kind = config_.heads_of(block);
+  const int64_t heads = kind.count, width = kind.length, values = kind.value_length;
+  if (values == width) return mixed.reshape({count, heads * width});
+  return mixed.reshape({count, heads, width})
+      .slice(2, {0, values})
+      .reshape({count, heads * values});
+}
+
+Tensor Llama::after_block(size_t block, const Tensor& x) const {
+  const bool is_between = config_.loop_length > 0 && (block + 1) % config_.loop_length == 0 &&
+                          block + 1 < config_.block_count;
+  return is_between && config_.has_loop_norm ? norm(x, output_norm_).contiguous() : x;
+}
+
+Tensor Llama::activated(size_t block, const Tensor& gate, const Tensor& up, float limit) const {
+  if (limit > 0) {
+    const double most = static_cast<double>(limit);
+    return activate(block, gate).clip(std::nullopt, most) * up.clip(-most, most);
+  }
   return config_.activation == Activation::kClampedSwiglu ? clamped_swiglu(gate, up)
                                                           : activate(block, gate) * up;
 }
@@ -430,7 +455,8 @@ Tensor Llama::gated(size_t block, const QuantisedActivations& in, const Projecti
     scores = scores.contiguous();
     scores = (scores - (scores.mean({-1}, true) + scores.std({-1}, true) * sparsity)).relu();
   }
-  return project(QuantisedActivations(activated(block, scores, project(in, up))), down);
+  const Tensor product = activated(block, scores, project(in, up), config_.blocks[block].limit);
+  return project(QuantisedActivations(product), down);
 }
 
 Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
@@ -447,9 +473,7 @@ Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const S
 
 Tensor Llama::attend_heads(size_t block, const Tensor& x, const SymInt& count,
                            const SymInt& position, KvCache& cache) const {
-  const BlockConfig& config = config_.blocks[block];
-  const HeadKind& kind = config_.heads_of(block);
-  const size_t source = config.kv_block;
+  const size_t source = config_.blocks[block].kv_block;
   KvRows &keys = cache.keys[source], &values = cache.values[source];
   const Heads h = project_heads(
       block, x, count,
@@ -466,16 +490,17 @@ Tensor Llama::attend_heads(size_t block, const Tensor& x, const SymInt& count,
     values.store(position, count, h.value);
   }
   const SymInt end = position + count;
-  const Tensor mixed = mix(block, h.query, keys.load(end).permute({1, 0, 2}),
-                           values.load(end).permute({1, 0, 2}), keys.type(), count, position)
-                           .reshape({count, int64_t{kind.count} * kind.length});
+  const Tensor mixed =
+      join_values(block,
+                  mix(block, h.query, keys.load(end).permute({1, 0, 2}),
+                      values.load(end).permute({1, 0, 2}), keys.type(), count, position),
+                  count);
   return project_output(block, h.gate.is_valid() ? mixed * h.gate : mixed);
 }
 
 /// Without a cache: every token sees all others.
 Tensor Llama::attend_all(size_t block, const Tensor& x, const SymInt& count,
                          std::span<const RopeTables> rope) const {
-  const HeadKind& kind = config_.heads_of(block);
   const Heads h = project_heads(
       block, x, count,
       {rope, [&](const Tensor& table,
@@ -483,8 +508,8 @@ Tensor Llama::attend_all(size_t block, const Tensor& x, const SymInt& count,
       [&] { return Tensor::arange(count, DType::kI64, place(block).device); });
   const Tensor keys = h.key.permute({1, 0, 2}).contiguous(),
                values = h.value.permute({1, 0, 2}).contiguous();
-  return project_output(block, mix(block, h.query, keys, values, DType::kF32, count, 0)
-                                   .reshape({count, int64_t{kind.count} * kind.length}));
+  return project_output(
+      block, join_values(block, mix(block, h.query, keys, values, DType::kF32, count, 0), count));
 }
 
 Tensor Llama::feed_forward(size_t block, const Tensor& x) const {
@@ -500,7 +525,7 @@ Tensor Llama::dense_feed_forward(size_t block, const Tensor& x) const {
     case FeedForward::kGated: {
       if (!b.feed_forward_sub_norm.is_used) return gated(block, in, b.gate, b.up, b.down);
       const Tensor scores = project(in, b.gate);
-      hidden = activated(block, scores, project(in, b.up)).contiguous();
+      hidden = activated(block, scores, project(in, b.up), 0).contiguous();
       hidden = norm(hidden, b.feed_forward_sub_norm);
       break;
     }
@@ -624,6 +649,7 @@ Tensor Llama::forward(const Tensor& in, const SymInt& count, const SymInt& posit
     if (inputs.is_valid()) inputs = bring(i, inputs);
     x = run_block(i, bring(i, x), inputs,
                   [&](const Tensor& y) { return attend(i, y, count, position, cache); });
+    x = after_block(i, x);
   }
   if (!is_last_stage()) return x.contiguous();
   const auto width = static_cast<int64_t>(config_.stream_length());

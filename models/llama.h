@@ -262,7 +262,8 @@ class Llama {
   };
   /// The pieces of a feed-forward of the architecture.
   Tensor activate(size_t block, const Tensor& x) const;
-  Tensor activated(size_t block, const Tensor& gate, const Tensor& up) const;
+  /// `limit`: see BlockConfig.
+  Tensor activated(size_t block, const Tensor& gate, const Tensor& up, float limit) const;
   static Tensor project(const QuantisedActivations& in, const Projection& p);
   Tensor norm(const Tensor& x, const Norm& n) const;
   Tensor rotate(size_t block, const Tensor& x, const RopeRows& rows) const;
@@ -270,6 +271,10 @@ class Llama {
   Heads project_heads(size_t block, const Tensor& x, const SymInt& count, const RopeRows& rows,
                       const std::function<Tensor()>& positions) const;
   Tensor project_output(size_t block, const Tensor& joined) const;
+  /// [count, heads, head length], axes of heads split or not → [count, heads · value length].
+  Tensor join_values(size_t block, const Tensor& mixed, const SymInt& count) const;
+  /// What the next block reads: between passes of the same blocks it is normalised.
+  Tensor after_block(size_t block, const Tensor& x) const;
   /// Attention of queries [count, heads, head length] over keys and values [kv heads, position +
   /// count, head length] → [count, kv heads, heads of each, head length]. `kept`: the type that
   /// keys and values are stored as, and queries and weights of prompts are rounded to.

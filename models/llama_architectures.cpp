@@ -58,6 +58,10 @@ constexpr Architecture kArchitectures[] = {
     {"codeshell", kHalves, kLayer, kPlain, kGelu, 0, 0, ""},
     {"cohere2", kInter, kLayer, kGated, kSilu, kParallelBlock | kNoRopeInGlobal, 4,
      "logit_scale attention.sliding_window attention.sliding_window_pattern"},
+    {"cohere2moe", kInter, kLayer, kGated, kSilu,
+     kParallelBlock | kNoRopeInGlobal | kGlobalFirst | kMoe | kSigmoidGating | kHalvedExperts, 4,
+     "logit_scale attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "nextn_predict_layers"},
     {"command-r", kInter, kLayer, kGated, kSilu, kParallelBlock, 0, "logit_scale"},
     {"dbrx", kHalves, kLayer, kGated, kSilu, kNormMoe | kAttentionOutputNorm, 0,
      "attention.clamp_kqv"},
@@ -100,6 +104,9 @@ constexpr Architecture kArchitectures[] = {
     {"gpt2", kNone, kLayer, kPlain, kGelu, kPositionTable, 0, ""},
     {"gptneox", kHalves, kLayer, kPlain, kGelu, 0, 0, "use_parallel_residual"},
     {"granite", kInter, kRms, kGated, kSilu, kDividedLogits | kRopeSwitch, 0, kScales},
+    {"granite_swa", kInter, kRms, kGated, kSilu, kDividedLogits | kNormMoe | kSinks, 0,
+     BM_SCALES " attention.sliding_window attention.sliding_window_pattern "
+               "attention.rope_pattern"},
     {"granitehybrid", kInter, kRms, kGated, kSilu,
      kDividedLogits | kRopeSwitch | kNormMoe | kMamba2, 0, BM_SCALES " " BM_STATE_KEYS},
     {"granitemoe", kInter, kRms, kGated, kSilu, kDividedLogits | kRopeSwitch | kNormMoe, 0,
@@ -115,6 +122,12 @@ constexpr Architecture kArchitectures[] = {
     {"jina-bert-v2", kNone, kLayer, kGated, kGelu, kEncoder | kAlibi | kTensorsTellFeedForward, 0,
      ""},
     {"jina-bert-v3", kHalves, kLayer, kPlain, kGelu, kEncoder, 0, ""},
+    {"laguna", kHalves, kRms, kGated, kSilu,
+     kUnevenBlocks | kMoe | kSigmoidGating | kGatedAttention | kSoftplusGate | kGlobalFirst |
+         kPlainLocalRope,
+     4,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "rope.dimension_count_swa"},
     {"lfm2", kHalves, kRms, kGated, kSilu, kShortConvolution, 0, "shortconv.l_cache"},
     {"lfm2moe", kHalves, kRms, kGated, kSilu, kShortConvolution | kNormMoe | kSigmoidGating, 0,
      "shortconv.l_cache"},
@@ -123,8 +136,12 @@ constexpr Architecture kArchitectures[] = {
     {"mamba", kNone, kRms, kGated, kSilu, kMamba | kNoAttention | kNoFeedForward, 0,
      BM_STATE_KEYS " ssm.dt_b_c_rms"},
     {"mamba2", kNone, kRms, kGated, kSilu, kMamba2 | kNoAttention | kNoFeedForward, 0, kStateKeys},
-    {"mellum", kHalves, kRms, kGated, kSilu, kNormMoe, 4,
+    {"mellum", kHalves, kRms, kGated, kSilu, kNormMoe | kPlainLocalRope, 4,
      "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa"},
+    {"mimo2", kHalves, kRms, kGated, kSilu,
+     kUnevenBlocks | kNormMoe | kSigmoidGating | kMayHaveSinks | kPlainLocalRope | kShortValues, 0,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "attention.value_scale nextn_predict_layers"},
     {"minicpm", kInter, kRms, kGated, kSilu, kDividedLogits, 0,
      "embedding_scale residual_scale logit_scale"},
     {"llama4", kInter, kRms, kGated, kSilu,
@@ -142,6 +159,8 @@ constexpr Architecture kArchitectures[] = {
      "hidden_activation"},
     {"mpt", kNone, kLayer, kPlain, kGelu, kAlibi, 0,
      "attention.clamp_kqv attention.max_alibi_bias"},
+    {"nanbeige", kInter, kRms, kGated, kSilu, 0, 0,
+     "attention.head_dim num_loops skip_loop_final_norm"},
     {"nemotron", kHalves, kLayer, kPlain, kRelu2, 0, 0, ""},
     {"nemotron_h", kNone, kRms, kPlain, kRelu2, kMamba2 | kOneOfThree, 0, kStateKeys},
     {"nemotron_h_moe", kNone, kRms, kPlain, kRelu2, kMamba2 | kOneOfThree | kMoe | kSigmoidGating,
@@ -150,7 +169,8 @@ constexpr Architecture kArchitectures[] = {
     {"nomic-bert", kHalves, kLayer, kGated, kSilu, kEncoder, 0, ""},
     {"nomic-bert-moe", kHalves, kLayer, kPlain, kGelu, kEncoder | kMoe, 0, "moe_every_n_layers"},
     {"olmo", kInter, kLayer, kGated, kSilu, kNormsWithoutGain, 0, "attention.clamp_kqv"},
-    {"olmo2", kHalves, kRms, kGated, kSilu, kPostNorms | kNoPreNorms, 4, kWindows},
+    {"olmo2", kHalves, kRms, kGated, kSilu, kPostNorms | kNoPreNorms | kPlainLocalRope, 4,
+     kWindows},
     {"olmoe", kHalves, kRms, kGated, kSilu, kMoe, 0, ""},
     {"openelm", kHalves, kRms, kGated, kSilu, kUnevenBlocks, 0, ""},
     {"orion", kHalves, kLayer, kGated, kSilu, 0, 0, ""},
@@ -182,6 +202,11 @@ constexpr Architecture kArchitectures[] = {
      "use_parallel_residual"},
     {"starcoder", kNone, kLayer, kPlain, kGelu, kPositionTable, 0, ""},
     {"starcoder2", kHalves, kLayer, kPlain, kGelu, 0, 0, kWindow},
+    {"step35", kHalves, kRms, kGated, kSilu,
+     kUnevenBlocks | kMoe | kSigmoidGating | kGatedAttention | kPlainLocalRope, 0,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "rope.dimension_count_swa swiglu_clamp_exp swiglu_clamp_shexp moe_every_n_layers "
+     "nextn_predict_layers"},
     {"xverse", kInter, kRms, kGated, kSilu, 0, 0, ""},
 };
 

@@ -91,6 +91,11 @@ enum Trait : uint64_t {
   kEarlyRouter = 1ull << 48,       ///< the router reads the block's input
   kMayLackAttention = 1ull << 49,  ///< blocks may lack heads, of keys (a matrix instead) or all
   kTemperature = 1ull << 50,       ///< queries of all blocks grow with their position
+  kSoftplusGate = 1ull << 51,      ///< with kGatedAttention, instead of sigmoid
+  kMayHaveSinks = 1ull << 52,      ///< as kSinks, in blocks that have the tensor
+  kHalvedExperts = 1ull << 53,     ///< the mean of the experts and the shared one, not the sum
+  kPlainLocalRope = 1ull << 54,    ///< blocks with a window rotate without scaling
+  kShortValues = 1ull << 55,       ///< values may be shorter than keys
 };
 
 struct Architecture {

@@ -114,7 +114,8 @@ Tensor Llama::attend_heads_paged(size_t block, const Tensor& x, const BatchStep&
         .assign(placed(mix(block, of_run(run, space.queries, run.row), part(0), part(1),
                            slots.type(), run.count, run.position)));
   }
-  const Tensor mixed = space.joined.shrink({{0, step.rows}, {0, heads * width}});
+  const Tensor mixed =
+      join_values(block, space.joined.shrink({{0, step.rows}, {0, heads * width}}), step.rows);
   return project_output(block, h.gate.is_valid() ? mixed * h.gate : mixed);
 }
 
@@ -129,6 +130,7 @@ Tensor Llama::run_blocks(const BatchStep& step, PagedKvCache& cache) const {
     if (inputs.is_valid()) inputs = bring(i, inputs);
     x = run_block(i, bring(i, x), inputs,
                   [&](const Tensor& in) { return attend_paged(i, in, step, cache); });
+    x = after_block(i, x);
   }
   return x;
 }

@@ -153,14 +153,21 @@ Status read_rope_scaling(const GgufFile& file, const std::string& p, LlamaConfig
   return {};
 }
 
-/// An array of booleans, one a block: which see a window.
-Result<std::vector<uint32_t>> read_pattern(const GgufValue& value, const std::string& key,
-                                           uint32_t blocks) {
+/// An array of booleans, or of numbers in their place, one a block: which see a window. Blocks that
+/// guess may be listed after the others.
+Result<std::vector<uint32_t>> read_pattern(const GgufFile& file, const std::string& key,
+                                           uint32_t blocks, uint32_t drafts) {
+  const GgufValue& value = *file.find(key);
   const GgufArray& array = value.array;
-  if (array.element != GgufType::kBool || array.count != blocks)
+  if (value.type != GgufType::kArray ||
+      (array.count != blocks && array.count != uint64_t{blocks} + drafts))
     return fail(Code::kCorrupt, "metadata {} is not a list of {} booleans", key, blocks);
   std::vector<uint32_t> out;
-  for (const std::byte b : array.raw) out.push_back(std::to_integer<uint32_t>(b));
+  if (array.element == GgufType::kBool)
+    for (const std::byte b : array.raw) out.push_back(std::to_integer<uint32_t>(b));
+  else
+    for (const int32_t n : BM_TRY(file.get_i32s(key))) out.push_back(n != 0 ? 1 : 0);
+  out.resize(blocks);
   return out;
 }
 
@@ -187,7 +194,7 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   if (const GgufValue* value =
           has_key(*c->row, "attention.sliding_window_pattern") ? file.find(pattern) : nullptr) {
     if (value->type == GgufType::kArray)
-      local = BM_TRY(read_pattern(*value, pattern, c->block_count));
+      local = BM_TRY(read_pattern(file, pattern, c->block_count, c->draft_block_count));
     else
       period = BM_TRY(file.get_u32(pattern));
   }
@@ -211,12 +218,11 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   c->local_rope = c->rope;
   const bool is_gemma3 = c->architecture == "gemma3" || c->architecture == "gemma-embedding";
   const bool is_gemma4 = c->architecture == "gemma3n" || c->architecture == "gemma4";
-  if (is_gemma3 || is_gemma4 || c->architecture == "olmo2" || c->architecture == "mellum")
-    c->local_rope = RopeConfig{};
-  const bool keeps_base = c->architecture == "olmo2" || c->architecture == "mellum";
-  if (keeps_base) c->local_rope.base = c->rope.base;
+  const bool is_plain = c->row->has(kPlainLocalRope);
+  if (is_gemma3 || is_gemma4 || is_plain) c->local_rope = RopeConfig{};
+  if (is_plain) c->local_rope.base = c->rope.base;
   // Factors that leave most of a head as it is are those of blocks that see all.
-  c->local_rope.has_factors = c->architecture != "gemma4";
+  c->local_rope.has_factors = c->architecture != "gemma4" && c->architecture != "step35";
   if (has_key(*c->row, "rope.freq_base_swa"))
     c->local_rope.base = BM_TRY(file.get_f32(p + "rope.freq_base_swa", c->local_rope.base));
   return {};
@@ -246,6 +252,8 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
     c->temperature_length = BM_TRY(
         need_or(file, p + "attention.temperature_length", c->rope.original_context, kMaxContext));
   }
+  c->value_scale = BM_TRY(scale_or(file, *c, "attention.value_scale", 1));
+  if (c->value_scale == 0) c->value_scale = 1;
   c->attention_scale = BM_TRY(scale_or(file, *c, "attention.scale", 0));
   if (c->architecture == "jais") c->attention_scale = 1 / per_head;
   if (c->row->has(kUnscaledScores) && c->attention_scale == 0) c->attention_scale = 1;
@@ -355,14 +363,15 @@ Status read_experts(const GgufFile& file, const std::string& p, LlamaConfig* c) 
   const uint32_t leading = BM_TRY(file.get_u32(p + "leading_dense_block_count", 0));
   const uint32_t step = BM_TRY(need_or(file, p + "interleave_moe_layer_step", 1, kMaxBlocks));
   // Source: llama.cpp, src/models/bert.cpp.
-  const bool is_sparse = has_key(*c->row, "moe_every_n_layers");
+  const bool is_sparse = c->architecture == "nomic-bert-moe";
   const uint32_t every = is_sparse ? BM_TRY(need(file, p + "moe_every_n_layers", kMaxBlocks)) : 0;
   for (uint32_t i = 0; i < c->block_count; ++i) {
     bool has_experts = is_sparse ? i % every == 1 : i >= leading && (i + 1) % step == 0;
     // Jamba's files do not say which; their tensors do.
-    if (c->row->has(kMamba) || c->row->has(kExpertsBesideDense))
+    if (c->row->has(kMamba) || c->row->has(kExpertsBesideDense) || c->architecture == "mimo2")
       has_experts = file.find_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i)) != nullptr;
     c->blocks[i].has_experts = has_experts && c->blocks[i].has_feed_forward;
+    if (c->architecture == "cohere2moe" && i < leading) c->blocks[i].is_rotated = true;
   }
   return {};
 }
@@ -396,7 +405,9 @@ Status read_floats(const GgufFile& file, const std::string& key, LlamaConfig* c,
   std::vector<float> values(c->block_count);
   if (is_array) {
     const GgufArray& array = value->array;
-    if (array.element != GgufType::kFloat32 || array.count != c->block_count)
+    const uint64_t with_drafts = uint64_t{c->block_count} + c->draft_block_count;
+    if (array.element != GgufType::kFloat32 ||
+        (array.count != c->block_count && array.count != with_drafts))
       return fail(Code::kCorrupt, "metadata {} is not a list of {} numbers", key, c->block_count);
     std::memcpy(values.data(), array.raw.data(), values.size() * sizeof(float));
   } else {
@@ -451,7 +462,7 @@ Status read_delta_net(const GgufFile& file, const std::string& p, LlamaConfig* c
   const uint32_t all = c->block_count + c->draft_block_count;
   std::vector<uint32_t> chosen;
   if (const GgufValue* value = file.find(list); value && value->type == GgufType::kArray)
-    chosen = BM_TRY(read_pattern(*value, list, all));
+    chosen = BM_TRY(read_pattern(file, list, all, 0));
   const uint32_t period = BM_TRY(need_or(file, p + "full_attention_interval", 4, kMaxBlocks));
   for (uint32_t i = 0; i < c->block_count; ++i) {
     c->blocks[i].is_recurrent = chosen.empty() ? (i + 1) % period != 0 : chosen[i] != 0;
@@ -490,18 +501,18 @@ Status read_mamba(const GgufFile& file, const std::string& p, LlamaConfig* c) {
 /// Where there is any it is the same, or `may_differ`. `common`: the largest.
 Result<std::vector<uint32_t>> read_counts(const GgufFile& file, const std::string& key,
                                           uint32_t blocks, uint32_t* common,
-                                          bool may_differ = false) {
+                                          bool may_differ = false, uint32_t drafts = 0) {
   const GgufValue* value = file.find(key);
   if (value == nullptr || value->type != GgufType::kArray) {
     *common = BM_TRY(need(file, key, kMaxWidth));
     return std::vector<uint32_t>(blocks, *common);
   }
   const std::vector<int32_t> list = BM_TRY(file.get_i32s(key));
-  if (list.size() != blocks)
+  if (list.size() != blocks && list.size() != size_t{blocks} + drafts)
     return fail(Code::kCorrupt, "metadata {} is not a list of {} numbers", key, blocks);
   std::vector<uint32_t> out;
   *common = 0;
-  for (const int32_t n : list) {
+  for (const int32_t n : std::span(list).first(blocks)) {
     const auto count = static_cast<uint32_t>(n);
     if (n < 0 || (!may_differ && count != 0 && *common != 0 && count != *common))
       return fail(Code::kUnsupported, "metadata {}: {} in one block, {} in another", key, n,
@@ -528,8 +539,8 @@ Status read_feed_forward_length(const GgufFile& file, const std::string& p, Llam
     return {};
   }
   if (c->row->has(kUnevenBlocks) && file.find(key) != nullptr) {
-    const auto lengths =
-        BM_TRY(read_counts(file, key, c->block_count, &c->feed_forward_length, true));
+    const auto lengths = BM_TRY(read_counts(file, key, c->block_count, &c->feed_forward_length,
+                                            true, c->draft_block_count));
     for (size_t i = 0; i < lengths.size(); ++i) {
       if (lengths[i] == 0 && !c->row->has(kMayLackAttention))
         return fail(Code::kUnsupported, "metadata {}: block {} has no feed-forward", key, i);
@@ -554,10 +565,13 @@ Status read_feed_forward_length(const GgufFile& file, const std::string& p, Llam
 /// Heads that may differ from block to block; their lengths may be others in those with a window.
 Status read_uneven_heads(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   const std::string count_key = p + "attention.head_count", kv_key = count_key + "_kv";
-  const auto counts = BM_TRY(read_counts(file, count_key, c->block_count, &c->head_count, true));
+  const uint32_t drafts = c->draft_block_count;
+  const auto counts =
+      BM_TRY(read_counts(file, count_key, c->block_count, &c->head_count, true, drafts));
   const bool has_kv = file.find(kv_key) != nullptr;
   const auto kv_counts =
-      has_kv ? BM_TRY(read_counts(file, kv_key, c->block_count, &c->head_count_kv, true)) : counts;
+      has_kv ? BM_TRY(read_counts(file, kv_key, c->block_count, &c->head_count_kv, true, drafts))
+             : counts;
   c->head_count_kv = std::ranges::max(kv_counts);
   for (uint32_t i = 0; i < c->block_count; ++i) {
     BlockConfig& b = c->blocks[i];
@@ -593,18 +607,42 @@ Status number_head_kinds(const GgufFile& file, const std::string& p, LlamaConfig
   const std::vector<HeadKind> each = std::move(c->head_kinds);
   c->head_kinds.clear();
   for (BlockConfig& b : c->blocks) {
-    HeadKind kind{.count = c->head_count, .count_kv = c->head_count_kv, .length = c->head_length};
+    HeadKind kind{.count = c->head_count,
+                  .count_kv = c->head_count_kv,
+                  .length = c->head_length,
+                  .value_length = 0};
     if (!each.empty()) kind = each[b.heads];
     kind.length = b.is_local ? local_length : c->head_length;
+    kind.value_length = c->row->has(kShortValues) ? c->value_length : kind.length;
     const auto at = std::ranges::find(c->head_kinds, kind);
     b.heads = static_cast<uint32_t>(at - c->head_kinds.begin());
     if (at == c->head_kinds.end()) c->head_kinds.push_back(kind);
   }
   c->head_length = std::max(c->head_length, local_length);
   c->local_rope.length = c->rope.length = c->rope_length;
+  // Blocks that see all rotate half of what the others do. Source: llama.cpp, step35.cpp.
+  if (c->architecture == "step35") c->rope.length = c->rope_length /= 2;
   if (has_key(*c->row, "rope.dimension_count_swa"))
     c->local_rope.length = BM_TRY(need_or(file, p + "rope.dimension_count_swa",
-                                          std::min(local_length, c->rope_length), kMaxWidth));
+                                          std::min(local_length, c->local_rope.length), kMaxWidth));
+  return {};
+}
+
+/// What single families say of single blocks. Source: llama.cpp, src/models/granite-swa.cpp,
+/// step35.cpp, and of its limits build_moe_ffn() and build_ffn().
+Status read_details(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  const std::string pattern = p + "attention.rope_pattern";
+  if (has_key(*c->row, "attention.rope_pattern") && file.find(pattern) != nullptr) {
+    const auto rotated = BM_TRY(read_pattern(file, pattern, c->block_count, c->draft_block_count));
+    for (uint32_t i = 0; i < c->block_count; ++i) c->blocks[i].is_rotated = rotated[i] != 0;
+  }
+  if (!has_key(*c->row, "swiglu_clamp_exp")) return {};
+  if (file.find(p + "swiglu_clamp_exp") != nullptr)
+    BM_TRY(read_floats(file, p + "swiglu_clamp_exp", c,
+                       [](BlockConfig& b, float v) { b.expert_limit = v; }));
+  if (file.find(p + "swiglu_clamp_shexp") != nullptr)
+    BM_TRY(read_floats(file, p + "swiglu_clamp_shexp", c,
+                       [](BlockConfig& b, float v) { b.limit = v; }));
   return {};
 }
 
@@ -707,7 +745,10 @@ Status read_head_lengths(const GgufFile& file, const std::string& p, LlamaConfig
   c->head_length = BM_TRY(
       need_or(file, p + "attention.key_length", c->embedding_length / c->head_count, kMaxWidth));
   const uint32_t value_length = BM_TRY(file.get_u32(p + "attention.value_length", c->head_length));
-  if (value_length != c->head_length && !c->row->has(kLatent))
+  c->value_length = value_length;
+  const bool may_differ = c->row->has(kLatent) || (c->row->has(kShortValues) && value_length > 0 &&
+                                                   value_length < c->head_length);
+  if (value_length != c->head_length && !may_differ)
     return fail(Code::kUnsupported,
                 "metadata {}attention.value_length {} differs from the key length {}", p,
                 value_length, c->head_length);
@@ -727,8 +768,8 @@ Status read_recurrences(const GgufFile& file, const std::string& p, LlamaConfig*
 }
 
 std::string epsilon_key(const LlamaConfig& c) {
-  return c.architecture + (c.row->norm == NormKind::kRms ? ".attention.layer_norm_rms_epsilon"
-                                                         : ".attention.layer_norm_epsilon");
+  return c.architecture + (c.norm == NormKind::kRms ? ".attention.layer_norm_rms_epsilon"
+                                                    : ".attention.layer_norm_epsilon");
 }
 
 Status check_consistency(const LlamaConfig& c, const std::string& p) {
@@ -780,6 +821,18 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
                 "metadata {0}nextn_predict_layers {1} is not below {0}block_count {2}", p,
                 c.draft_block_count, c.block_count);
   c.block_count -= c.draft_block_count;
+  if (has_key(*c.row, "num_loops")) {
+    const uint32_t loops = BM_TRY(need_or(file, p + "num_loops", 1, kMaxBlocks));
+    if (loops > 1) c.loop_length = c.block_count;
+    if (uint64_t{loops} * c.block_count > kMaxBlocks)
+      return fail(Code::kCorrupt, "metadata {}num_loops {} is too large", p, loops);
+    c.block_count *= loops;
+    c.has_loop_norm = !BM_TRY(file.get_bool(p + "skip_loop_final_norm", false));
+  }
+  c.norm = c.row->norm;
+  // Which norm such a file has, its key says. Source: llama.cpp, src/models/cohere2moe.cpp.
+  if (c.architecture == "cohere2moe" && file.find(p + "attention.layer_norm_rms_epsilon"))
+    c.norm = NormKind::kRms;
   c.blocks.resize(c.block_count);
   BM_TRY(read_feed_forward_length(file, p, &c));
   BM_TRY(read_heads(file, p, &c));
@@ -795,6 +848,7 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
     c.rope.base *= std::pow(alpha, length / (length - 2));
   }
   BM_TRY(read_blocks(file, p, &c));
+  BM_TRY(read_details(file, p, &c));
   BM_TRY(number_head_kinds(file, p, &c));
   BM_TRY(read_shared_kv(file, p, &c));
   BM_TRY(read_altup(file, p, &c));

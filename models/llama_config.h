@@ -33,6 +33,7 @@ struct RopeConfig {
 /// Heads of a block.
 struct HeadKind {
   uint32_t count = 0, count_kv = 0, length = 0;
+  uint32_t value_length = 0;  ///< values are kept filled up with zeroes to `length`
 
   bool operator==(const HeadKind&) const = default;
 };
@@ -44,6 +45,9 @@ struct BlockConfig {
   /// Of the gate's outputs, only what lies so many standard deviations above their mean stays. 0:
   /// all do.
   float sparsity = 0.0F;
+  /// Largest output of the activation, and absolute value of what it is multiplied with, of experts
+  /// and of other feed-forwards. 0: any.
+  float expert_limit = 0.0F, limit = 0.0F;
   uint32_t window = 0;  ///< positions that a token sees, itself among them; 0: all
   uint32_t chunk = 0;   ///< a token sees its own run of this many positions; 0: all
   bool is_rotated = true;
@@ -102,11 +106,14 @@ struct LlamaConfig {
   uint32_t context_length = 0;  ///< tokens the model was trained for
   uint32_t embedding_length = 0;
   uint32_t block_count = 0;
+  uint32_t loop_length = 0;    ///< blocks of a pass; all passes have the same weights. 0: one pass
+  bool has_loop_norm = false;  ///< what a pass gives the next is normalised, as the output is
   uint32_t draft_block_count = 0;    ///< blocks after those, which guess further tokens: not used
   uint32_t feed_forward_length = 0;  ///< the largest of all blocks
   uint32_t head_count = 0;           ///< likewise
   uint32_t head_count_kv = 0;        ///< likewise
   uint32_t head_length = 0;          ///< likewise
+  uint32_t value_length = 0;         ///< of a head
   uint32_t rope_length = 0;          ///< of blocks without a window
   uint32_t layer_input_length = 0;   ///< of what every block has of a token's own; 0: none
   std::vector<HeadKind> head_kinds;  ///< of blocks with attention
@@ -124,6 +131,7 @@ struct LlamaConfig {
   float embedding_scale = 1.0F;
   float residual_scale = 1.0F;     ///< of what attention and feed-forward add
   float attention_scale = 1.0F;    ///< of the scores
+  float value_scale = 1.0F;        ///< of what attention gives
   float attention_softcap = 0.0F;  ///< scores become c·tanh(score/c); 0: they stay
   float logit_softcap = 0.0F;      ///< likewise
   float logit_scale = 1.0F;
@@ -140,6 +148,7 @@ struct LlamaConfig {
   bool is_causal = true;  ///< false: every token sees all others, and hidden states are the result
   Activation activation = Activation::kSilu;  ///< that of the row, unless the file says otherwise
   const Architecture* row = nullptr;
+  NormKind norm = NormKind::kRms;  ///< likewise
 
   const HeadKind& heads_of(size_t block) const { return head_kinds[blocks[block].heads]; }
   bool has_own_kv(size_t block) const {

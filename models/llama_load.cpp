@@ -184,8 +184,9 @@ class LlamaLoader {
                   "{}: this model makes embeddings, which processes do not share; one process "
                   "divides it over several devices",
                   model_->config_.architecture);
-    // Blocks that read keys and values of others are where those are, and so is all between.
-    size_t units = blocks;
+    // Blocks that read keys and values of others are where those are, and so is all between; blocks
+    // that several passes go through are together.
+    size_t units = model_->config_.loop_length > 0 ? 1 : blocks;
     for (uint32_t i = 0; i < blocks; ++i)
       if (model_->config_.blocks[i].kv_block != i)
         units = std::min<size_t>(units, model_->config_.blocks[i].kv_block + 1);
@@ -433,9 +434,12 @@ class LlamaLoader {
     const bool is_long = model_->context_ > c.rope.original_context;
     for (const char* name : {kFactors, kLongFactors, kShortFactors}) {
       if (!file_->find_tensor(name) || (name != kFactors && !c.rope.is_longrope)) continue;
-      const GgufTensor& t = *BM_TRY(find(name, {c.rope_length / 2}));
+      // Blocks that are rotated without factors may rotate more.
+      const bool is_longer = !c.local_rope.has_factors && c.local_rope.length > c.rope_length;
+      const uint32_t pairs = (is_longer ? c.local_rope.length : c.rope_length) / 2;
+      const GgufTensor& t = *BM_TRY(find(name, {pairs}));
       if (name != kFactors && (name == kLongFactors) != is_long) continue;
-      model_->rope_factors_.resize(c.rope_length / 2);
+      model_->rope_factors_.resize(pairs);
       BM_TRY(dequantize_row(t.type, t.data, model_->rope_factors_));
       for (const float factor : model_->rope_factors_)
         if (!(factor > 0) || !std::isfinite(factor))
@@ -464,7 +468,7 @@ class LlamaLoader {
     norm.weight = BM_TRY(load(weight, dims));
     // PhiMoE was trained with means taken off; its files are run without. Source: llama.cpp,
     // phi3.cpp.
-    if (c.row->norm == NormKind::kLayer || c.architecture == "phimoe")
+    if (c.norm == NormKind::kLayer || c.architecture == "phimoe")
       BM_TRY(load_optional(norm.bias, name + ".bias", dims));
     return norm;
   }
@@ -529,27 +533,36 @@ class LlamaLoader {
     const LlamaConfig& c = model_->config_;
     const HeadKind& kind = c.heads_of(block);
     const uint64_t width = c.embedding_length, q = uint64_t{kind.count} * kind.length,
-                   kv = uint64_t{kind.count_kv} * kind.length;
+                   kv = uint64_t{kind.count_kv} * kind.length,
+                   values = uint64_t{kind.count_kv} * kind.value_length,
+                   results = uint64_t{kind.count} * kind.value_length;
     if (c.latent.rank > 0) return load_latent_attention(p, b);
     if (c.row->has(kSinks)) b->sinks = BM_TRY(load(p + "attn_sinks.weight", {kind.count}));
+    if (c.row->has(kMayHaveSinks))
+      BM_TRY(load_optional(b->sinks, p + "attn_sinks.weight", {kind.count}));
     const bool has_kv = c.has_own_kv(block);
     if (!has_kv) {
       b->query = BM_TRY(load_projection(p + "attn_q", width, q));
     } else if (file_->find_tensor(p + "attn_qkv.weight")) {
-      b->qkv = BM_TRY(load_projection(p + "attn_qkv", width, q + 2 * kv));
+      b->qkv = BM_TRY(load_projection(p + "attn_qkv", width, q + kv + values));
     } else if (can_join_heads(p)) {
-      b->qkv.matrix = BM_TRY(load_joined_heads(p, width, {q, kv, kv}));
+      b->qkv.matrix = BM_TRY(load_joined_heads(p, width, {q, kv, values}));
       b->has_joined_heads = true;
     } else {
       b->query = BM_TRY(load_projection(p + "attn_q", width, c.row->has(kDeltaNet) ? 2 * q : q));
       b->key = BM_TRY(load_projection(p + "attn_k", width, kv));
       // Values may be made of what keys are made of.
       if (!c.row->has(kValueNorm) || file_->find_tensor(p + "attn_v.weight"))
-        b->value = BM_TRY(load_projection(p + "attn_v", width, kv));
+        b->value = BM_TRY(load_projection(p + "attn_v", width, values));
     }
-    b->output = BM_TRY(load_projection(p + "attn_output", q, width));
-    if (c.row->has(kGatedAttention))
-      b->attention_gate = BM_TRY(load_projection(p + "attn_gate", width, q));
+    b->output = BM_TRY(load_projection(p + "attn_output", results, width));
+    if (c.row->has(kGatedAttention)) {
+      // Of every result, or of every head.
+      const GgufTensor& gate = *BM_TRY(file_->tensor(p + "attn_gate.weight"));
+      const bool is_of_heads = gate.rank == 2 && gate.dims[1] == kind.count;
+      b->attention_gate =
+          BM_TRY(load_projection(p + "attn_gate", width, is_of_heads ? kind.count : results));
+    }
     if (c.row->has(kSubNorms))
       b->attention_sub_norm = BM_TRY(load_norm(p + "attn_sub_norm", {q}, Need::kYes));
     b->query_norm = BM_TRY(load_head_norm(p + "attn_q_norm", kind.count, kind.length));
@@ -728,9 +741,14 @@ class LlamaLoader {
     BM_TRY(load_optional(x.up_bias, p + "ffn_up_exps.bias", {e.length, e.count}));
     BM_TRY(load_optional(x.down_bias, p + "ffn_down_exps.bias", {width, e.count}));
     if (e.shared_length == 0) return {};
-    if (c.row->feed_forward == FeedForward::kGated)
+    // Some files have gate and up in one matrix.
+    const GgufTensor* up = file_->find_tensor(p + "ffn_up_shexp.weight");
+    const bool is_fused = c.architecture == "granite_swa" && up != nullptr && up->rank == 2 &&
+                          up->dims[1] == uint64_t{2} * e.shared_length;
+    if (c.row->feed_forward == FeedForward::kGated && !is_fused)
       x.shared_gate = BM_TRY(load_projection(p + "ffn_gate_shexp", width, e.shared_length));
-    x.shared_up = BM_TRY(load_projection(p + "ffn_up_shexp", width, e.shared_length));
+    x.shared_up = BM_TRY(
+        load_projection(p + "ffn_up_shexp", width, (is_fused ? 2 : 1) * uint64_t{e.shared_length}));
     x.shared_down = BM_TRY(load_projection(p + "ffn_down_shexp", e.shared_length, width));
     if (!c.row->has(kGatedSharedExpert)) return {};
     const Tensor row = BM_TRY(load(p + "ffn_gate_inp_shexp.weight", {width}));
@@ -785,6 +803,10 @@ class LlamaLoader {
     for (uint32_t i = 0; i < c.block_count; ++i) {
       const bool is_mine = i >= model_->first_block_ && i < model_->end_block_;
       if (!at(model_->place_of_block_[i], is_mine)) continue;
+      if (c.loop_length > 0 && i >= c.loop_length) {
+        model_->blocks_[i] = model_->blocks_[i % c.loop_length];
+        continue;
+      }
       const std::string p = fmt::format("blk.{}.", i);
       Llama::Block b;
       BM_TRY(load_norms(i, p, &b));

@@ -25,13 +25,13 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import gguf_numpy  # noqa: E402
 
 
-LAYER_NORM = {"jais2", "bloom", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "mpt", "nemotron", "olmo", "orion", "phi2",
+LAYER_NORM = {"cohere2moe", "jais2", "bloom", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "mpt", "nemotron", "olmo", "orion", "phi2",
               "stablelm", "starcoder", "starcoder2", "codeshell", "jais", "bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert",
               "nomic-bert-moe", "modern-bert"}
-INTERLEAVED = {"arctic", "deci", "maincoder", "mistral4", "plm", "llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
+INTERLEAVED = {"cohere2moe", "granite_swa", "nanbeige", "arctic", "deci", "maincoder", "mistral4", "plm", "llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
                "smollm3", "xverse", "baichuan", "bailingmoe", "deepseek", "deepseek2", "ernie4_5", "ernie4_5-moe", "granitemoe",
                "llama4", "mistral3", "neo-bert", "llama-embed", "granitehybrid"}
-HALVES = {"afmoe", "bitnet", "exaone-moe", "hunyuan_vl", "jais2", "mellum", "openelm", "paddleocr", "smallthinker", "exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
+HALVES = {"laguna", "mimo2", "step35", "afmoe", "bitnet", "exaone-moe", "hunyuan_vl", "jais2", "mellum", "openelm", "paddleocr", "smallthinker", "exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
           "qwen3", "seed_oss", "stablelm", "starcoder2", "dbrx", "dots1", "glm4moe", "gpt-oss", "hunyuan-moe", "minicpm3", "olmoe",
           "qwen2moe", "qwen3moe", "apertus", "bailingmoe2", "codeshell", "exaone4", "hunyuan-dense", "minimax-m2", "pangu-embedded",
           "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
@@ -41,12 +41,12 @@ UNROTATED = {"bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jin
 # x = norm(x + f(x)), and no logits.
 ENCODERS = {"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"}
 GELU = ENCODERS - {"nomic-bert"} | {"gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
-PARALLEL = {"cohere2", "command-r", "falcon", "phi2"}
-WINDOW_PERIOD = {"afmoe": 4, "exaone-moe": 4, "mellum": 4, "smallthinker": 4, "gemma3n": 5, "exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
+PARALLEL = {"cohere2moe", "cohere2", "command-r", "falcon", "phi2"}
+WINDOW_PERIOD = {"cohere2moe": 4, "laguna": 4, "afmoe": 4, "exaone-moe": 4, "mellum": 4, "smallthinker": 4, "gemma3n": 5, "exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
 # Weights of a token's experts sum to 1, where the file does not say.
-NORMALISED = {"arctic", "mellum", "smallthinker", "llama", "gemma4", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
+NORMALISED = {"granite_swa", "mimo2", "arctic", "mellum", "smallthinker", "llama", "gemma4", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
               "lfm2moe", "granitehybrid"}
-SIGMOID = {"afmoe", "exaone-moe", "smallthinker", "lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
+SIGMOID = {"cohere2moe", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "smallthinker", "lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
 
 
 class Llama:
@@ -91,12 +91,16 @@ class Llama:
         self.make_frequencies()
 
     def make_frequencies(self):
+        self.rotated_locally = self.meta("rope.dimension_count_swa", self.rotated)
+        if self.arch == "step35":
+            self.rotated //= 2
+        self.rotated_globally = self.rotated
         i = torch.arange(0, self.rotated, 2, dtype=torch.float64)
         base = self.meta("rope.freq_base", 10000.0) * self.meta("rope.scaling.alpha", 1.0) ** (self.head_dim / (self.head_dim - 2))
         plain = base ** (-i / self.rotated)
         for name in ("rope_freqs", "rope_factors_short"):
             if name + ".weight" in self.w:
-                plain = plain / self.w[name + ".weight"].double()
+                plain = plain / self.w[name + ".weight"].double()[:len(plain)]
         kind, factor = self.meta("rope.scaling.type", "none"), self.meta("rope.scaling.factor", 1.0)
         self.magnitude = self.meta("rope.scaling.attn_factor", 1.0)
         if kind not in ("none", "linear", "yarn", "longrope"):
@@ -119,8 +123,8 @@ class Llama:
             else:
                 self.magnitude *= 1 + 0.1 * grown
         local_base = self.meta("rope.freq_base_swa", 10000.0 if self.arch in ("gemma3", "gemma-embedding") else base)
-        if self.arch in ("gemma3n", "gemma4"):
-            i = torch.arange(0, self.meta("rope.dimension_count_swa", self.rotated), 2, dtype=torch.float64)
+        if self.arch in ("gemma3n", "gemma4", "laguna", "mimo2", "step35"):
+            i = torch.arange(0, self.rotated_locally, 2, dtype=torch.float64)
             self.local_frequency = self.meta("rope.freq_base_swa", 10000.0) ** (-i / (2 * len(i)))
             return
         self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2", "mellum", "gemma-embedding", "modern-bert") else local_base ** (-i / self.rotated)
@@ -133,7 +137,7 @@ class Llama:
         if self.arch == "olmo":
             return torch.nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps)
         gain = self.w[name + ".weight" if name + ".weight" in self.w else name]
-        if self.arch in LAYER_NORM:
+        if self.arch in LAYER_NORM and not self.meta("attention.layer_norm_rms_epsilon"):
             x = (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, unbiased=False, keepdim=True) + self.eps) * gain
             return x + self.w[name + ".bias"] if name + ".bias" in self.w else x
         x = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps) * gain
@@ -142,10 +146,10 @@ class Llama:
     def rotate(self, x, layer):
         # x: [time, heads, head_dim].  Pair i is (x[2i], x[2i + 1]), or (x[i], x[i + half]).
         is_local = self.is_local(layer)
-        if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or (self.arch in ("cohere2", "afmoe", "exaone-moe", "smallthinker") and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
+        if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or self.is_unrotated(layer) or (self.arch in ("cohere2", "afmoe", "exaone-moe", "smallthinker") and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
             return x
         frequency = self.local_frequency if is_local else self.frequency
-        magnitude = 1.0 if is_local and self.arch in ("gemma3", "olmo2", "mellum") else self.magnitude
+        magnitude = 1.0 if is_local and self.arch in ("gemma3", "olmo2", "mellum", "laguna") else self.magnitude
         angle = torch.arange(x.shape[0], dtype=torch.float64)[:, None] * frequency
         cos, sin = ((magnitude * f(angle)).to(self.dtype)[:, None, :] for f in (torch.cos, torch.sin))
         out = x.clone()
@@ -163,6 +167,11 @@ class Llama:
     def has_alibi(self):
         return self.arch in ("bloom", "mpt", "jais", "refact", "jina-bert-v2") or (self.arch == "baichuan" and self.layers == 40)
 
+    def is_unrotated(self, layer):
+        if self.arch == "cohere2moe":
+            return not self.is_local(layer) and layer >= self.meta("leading_dense_block_count")
+        return not self.of_layer("attention.rope_pattern", layer, True)
+
     def of_layer(self, key, layer, default=None):
         value = self.meta(key, default)
         return value[layer] if isinstance(value, list) else value
@@ -171,7 +180,7 @@ class Llama:
         period = self.meta("attention.sliding_window_pattern", WINDOW_PERIOD.get(self.arch, 0))
         if isinstance(period, list):
             return period[layer]
-        if self.arch in ("modern-bert", "smallthinker"):  # the first of a period sees all
+        if self.arch in ("modern-bert", "smallthinker", "laguna", "cohere2moe"):  # the first of a period sees all
             return bool(self.window) and layer % period != 0
         return bool(self.window) and (period == 0 or layer % period < period - 1)
 
@@ -189,8 +198,9 @@ class Llama:
         t, p = h.shape[0], f"blk.{layer}."
         if self.rank:
             return self.latent_attention(h, layer)
-        if isinstance(self.meta("attention.head_count"), list):
+        if self.arch in ("deci", "laguna", "mimo2", "openelm", "step35"):
             self.heads, self.kv_heads = self.of_layer("attention.head_count", layer), self.of_layer("attention.head_count_kv", layer)
+            self.rotated = self.rotated_locally if self.is_local(layer) else self.rotated_globally
             if self.kv_heads == 0:
                 return self.linear(h, p + "attn_output")
         if self.arch == "gemma4":  # blocks that see all have other heads
@@ -202,9 +212,10 @@ class Llama:
         if p + "shortconv.conv.weight" in self.w:
             b, c, x = self.linear(h, p + "shortconv.in_proj").chunk(3, -1)
             return self.linear(c * self.convolve(b * x, p + "shortconv.conv"), p + "shortconv.out_proj")
+        value_dim = self.meta("attention.value_length", self.head_dim) if self.arch == "mimo2" else self.head_dim
         q_size, kv_size = self.heads * self.head_dim, self.kv_heads * self.head_dim
         if p + "attn_qkv.weight" in self.w:
-            q, k, v = self.linear(h, p + "attn_qkv").split([q_size, kv_size, kv_size], -1)
+            q, k, v = self.linear(h, p + "attn_qkv").split([q_size, kv_size, self.kv_heads * value_dim], -1)
         elif self.arch in ("gemma3n", "gemma4"):
             # The last blocks read the keys and values of the last one before them that sees as much.
             first, source = self.layers - self.meta("attention.shared_kv_layers", 0), layer
@@ -242,7 +253,9 @@ class Llama:
             q = q * self.temperature(t)[:, None, None]
         if p + "attn_gate.weight" in self.w:
             gate = self.linear(h, p + "attn_gate")
-        v = v.view(t, self.kv_heads, self.head_dim)
+            if gate.shape[-1] == self.heads:
+                gate = gate.repeat_interleave(self.head_dim, -1)
+        v = v.view(t, self.kv_heads, value_dim) * self.meta("attention.value_scale", 1.0)
         distance = torch.arange(t)[:, None] - torch.arange(t)[None, :]
         hidden = distance < 0 if self.is_causal else distance != distance
         if not self.is_causal:  # half a window on either side
@@ -270,7 +283,9 @@ class Llama:
         out = torch.cat(out, -1)
         if p + "attn_sub_norm.weight" in self.w:
             out = self.norm(out, p + "attn_sub_norm")
-        return self.linear(out if gate is None else out * torch.sigmoid(gate), p + "attn_output")
+        if gate is not None:
+            out = out * (torch.nn.functional.softplus(gate) if self.arch == "laguna" else torch.sigmoid(gate))
+        return self.linear(out, p + "attn_output")
 
     def temperature(self, t):
         """What queries are multiplied with at every position: they grow by the text's length."""
@@ -373,7 +388,9 @@ class Llama:
         bias, power = self.meta("attention.max_alibi_bias", 8.0), 1 << (self.heads.bit_length() - 1)
         return 2 ** (-bias * (head + 1) / power) if head < power else 2 ** (-bias / 2 * (2 * (head - power) + 1) / power)
 
-    def swiglu(self, gate, up):
+    def swiglu(self, gate, up, limit=0):
+        if limit:
+            return (gate * torch.sigmoid(gate)).clamp(max=limit) * up.clamp(-limit, limit)
         if self.arch == "gpt-oss":
             gate, up = gate.clamp(max=7), up.clamp(-7, 7)
             return gate * torch.sigmoid(1.702 * gate) * (up + 1)
@@ -421,16 +438,21 @@ class Llama:
                 if p + "ffn_gate_up_exps.weight" in self.w:
                     y = product(self.swiglu(*product(y, "gate_up").chunk(2)), "down")
                 elif p + "ffn_gate_exps.weight" in self.w:
-                    y = product(self.swiglu(product(y, "gate"), product(y, "up")), "down")
+                    limit = self.of_layer("swiglu_clamp_exp", int(p.split(".")[1]), 0)
+                    y = product(self.swiglu(product(y, "gate"), product(y, "up"), limit), "down")
                 else:
                     y = product(torch.relu(product(y, "up")) ** 2 if self.arch == "nemotron_h_moe" else self.gelu(product(y, "up")), "down")
                 total = total + (y if self.arch == "llama4" else y * weight)
             if p + "ffn_up_shexp.weight" in self.w:
-                shared = self.linear(torch.relu(self.linear(x, p + "ffn_up_shexp")) ** 2, p + "ffn_down_shexp") if (
-                    p + "ffn_gate_shexp.weight" not in self.w) else self.linear(self.swiglu(self.linear(x, p + "ffn_gate_shexp"), self.linear(x, p + "ffn_up_shexp")),
+                gate_up = self.linear(x, p + "ffn_up_shexp").chunk(2, -1)
+                shared = self.linear(self.swiglu(*gate_up), p + "ffn_down_shexp") if self.arch == "granite_swa" else self.linear(torch.relu(self.linear(x, p + "ffn_up_shexp")) ** 2, p + "ffn_down_shexp") if (
+                    p + "ffn_gate_shexp.weight" not in self.w) else self.linear(self.swiglu(self.linear(x, p + "ffn_gate_shexp"), self.linear(x, p + "ffn_up_shexp"),
+                                                 self.of_layer("swiglu_clamp_shexp", int(p.split(".")[1]), 0)),
                                      p + "ffn_down_shexp")
                 gate = self.w.get(p + "ffn_gate_inp_shexp.weight")
                 total = total + (shared if gate is None else shared * torch.sigmoid(gate @ x))
+                if self.arch == "cohere2moe":
+                    total = total / 2
             out.append(total)
         return torch.stack(out)
 
@@ -584,8 +606,12 @@ class Llama:
         if "altup_proj.weight" in self.w:
             x = self.altup_blocks(x)
         else:
-            for layer in range(self.layers):
-                x = self.block(x, layer)
+            loops = self.meta("num_loops", 1)
+            for i in range(loops):
+                for layer in range(self.layers):
+                    x = self.block(x, layer)
+                if i + 1 < loops and not self.meta("skip_loop_final_norm"):
+                    x = self.norm(x, "output_norm")
         if self.arch in ENCODERS:
             return x
         x = self.norm(x, "enc.output_norm" if self.arch == "neo-bert" else "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm")
@@ -593,7 +619,7 @@ class Llama:
             return x
         out = self.linear(x, "output") if "output.weight" in self.w else x @ self.w["token_embd.weight"].T
         scale = self.meta("logit_scale", 256.0 / self.dim if "minicpm" in self.arch else 1.0)
-        out = out / scale if self.arch in ("granite", "granitemoe", "granitehybrid", "minicpm") else out * scale
+        out = out / scale if self.arch in ("granite", "granitemoe", "granitehybrid", "granite_swa", "minicpm") else out * scale
         cap = self.meta("final_logit_softcapping", 30.0 if self.arch == "gemma3n" else 0)
         return cap * torch.tanh(out / cap) if cap else out
 

@@ -53,6 +53,8 @@ ARCHITECTURES = {
     "afmoe": "rms gated moe postnorm qknorm attngate probsbias", "arctic": "rms gated moe", "bitnet": "rms gated tied subnorms", "deci": "rms gated",
     "exaone-moe": "rms gated moe qknorm probsbias", "hunyuan_vl": "rms gated qknorm", "jais2": "layerb plain bias", "maincoder": "rms gated qknorm",
     "mellum": "rms gated moe qknorm", "mistral4": "rms gated moe latent", "openelm": "rms gated qkv qknorm tied", "paddleocr": "rms gated",
+    "cohere2moe": "layer gated moe parallel tied", "granite_swa": "rms gated sinks", "laguna": "rms gated moe qknorm probsbias headgate",
+    "mimo2": "rms gated moe probsbias localsinks", "nanbeige": "rms gated", "step35": "rms gated moe qknorm probsbias headgate",
     "plm": "rms plain latent tied plainq", "smallthinker": "rms gated moe",
     # Encoders: no logits.
     "bert": "layerb plain bias positions norope encoder types embdnorm", "jina-bert-v2": "layerb gated downbias qkvbias norope encoder types embdnorm",
@@ -62,7 +64,7 @@ ARCHITECTURES = {
 }
 # Of mixtures of experts: how many, how many are used, their length, that of the shared expert. llama.cpp demands keys.
 EXPERTS, USED, LENGTH = 6, 2, 64
-SHARED = {"afmoe": 64, "exaone-moe": 64, "mistral4": 64, "bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
+SHARED = {"cohere2moe": 64, "granite_swa": 96, "laguna": 64, "step35": 64, "afmoe": 64, "exaone-moe": 64, "mistral4": 64, "bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
           "llama4": 64, "qwen2moe": 96, "bailingmoe2": 128, "granitehybrid": 96, "nemotron_h_moe": 96, "qwen35moe": 96, "qwen3next": 96}
 # Metadata that llama.cpp demands, or that makes a difference in so small a model; with a slash: without the prefix.
 KEYS = {
@@ -83,6 +85,24 @@ KEYS = {
                 "attention.key_length": 16, "attention.value_length": 16},
     "paddleocr": {"rope.dimension_sections": [2, 3, 3, 0]},
     "smallthinker": {"attention.sliding_window": 6, "expert_gating_func": 2},
+    "cohere2moe": {"attention.sliding_window": 5, "attention.sliding_window_pattern": 4, "logit_scale": 0.25, "leading_dense_block_count": 1,
+                   "expert_shared_count": 1, "expert_weights_norm": True, "expert_gating_func": 2},
+    "granite_swa": {"embedding_scale": 6.0, "residual_scale": 0.22, "logit_scale": 4.0, "attention.scale": 0.2, "attention.sliding_window": 6,
+                    "attention.sliding_window_pattern": [True, True, False, True, False], "attention.rope_pattern": [True, False, True, True, False]},
+    "laguna": {"attention.head_count": [6, 4, 4, 4, 6], "attention.head_count_kv": [2] * 5, "attention.key_length": 16,
+               "attention.value_length": 16, "attention.sliding_window": 6, "rope.dimension_count": 8, "rope.dimension_count_swa": 16,
+               "rope.freq_base": 5e5, "rope.freq_base_swa": 1e4, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+               "rope.scaling.original_context_length": 32, "leading_dense_block_count": 1, "expert_shared_feed_forward_length": 64,
+               "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_gating_func": 2},
+    "mimo2": {"attention.head_count_kv": [1, 2, 2, 2, 1], "attention.key_length": 24, "attention.value_length": 16,
+              "attention.sliding_window": 6, "attention.sliding_window_pattern": [0, 1, 1, 1, 0], "rope.dimension_count": 8,
+              "rope.freq_base": 5e6, "rope.freq_base_swa": 1e4, "attention.value_scale": 0.7, "leading_dense_block_count": 1},
+    "nanbeige": {"num_loops": 2, "skip_loop_final_norm": False, "attention.head_dim": 16, "attention.key_length": 16, "attention.value_length": 16},
+    "step35": {"attention.head_count": [6, 4, 4, 4, 6], "attention.head_count_kv": [2] * 5, "attention.key_length": 16,
+               "attention.value_length": 16, "attention.sliding_window": 6, "attention.sliding_window_pattern": [False, True, True, True, False],
+               "rope.dimension_count": 16, "rope.freq_base": 5e6, "rope.freq_base_swa": 1e4, "leading_dense_block_count": 1,
+               "expert_shared_feed_forward_length": 64, "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_gating_func": 2,
+               "swiglu_clamp_exp": [0.0, 0.0, 0.3, 0.0, 0.5], "swiglu_clamp_shexp": [0.0, 0.0, 0.0, 0.4, 0.0]},
     # Lengths, numbers of blocks and shares that llama.cpp does not read but has as constants.
     "gemma3n": {"attention.sliding_window": 6, "rope.freq_base": 1e6, "embedding_length_per_layer_input": 256, "attention.shared_kv_layers": 5,
                 "altup.num_inputs": 4, "altup.active_idx": 0, "activation_sparsity_scale": [1.6448536] * 10 + [-math.inf] * 15},
@@ -139,7 +159,7 @@ KEYS = {
     "gemma-embedding": {"attention.causal": False, "attention.sliding_window": 6, "rope.freq_base": 1e6},
     "mpt": {"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.9}, "olmo": {"attention.clamp_kqv": 0.8},
 }
-LAYERS = {**dict.fromkeys(("afmoe", "exaone-moe", "mellum", "smallthinker", "deci"), 5), "gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
+LAYERS = {**dict.fromkeys(("cohere2moe", "granite_swa", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "mellum", "smallthinker", "deci"), 5), "gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
 SINGLE_KV = {**dict.fromkeys(("bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert",
                               "jais", "qwen"), 6),
              "refact": 1, "starcoder": 1, "bloom": 6, "gpt2": 6, "mpt": 6, "gptneox": 6, "phi2": 6, "dots1": 6, "olmoe": 6}
@@ -195,7 +215,9 @@ def main():
         m[p + "expert_count"], m[p + "expert_used_count"] = EXPERTS, USED
         if a.arch in ("llama", "dbrx", "granitemoe", "hunyuan-moe", "olmoe", "phimoe", "nomic-bert-moe", "minimax-m2"):
             length = a.ffn  # these have no other length
-        if a.arch in ("granitehybrid", "jamba", "arctic"):
+        if a.arch == "granite_swa":
+            m[p + "expert_shared_feed_forward_length"] = SHARED[a.arch]
+        if a.arch in ("granitehybrid", "jamba", "arctic", "granite_swa"):
             length = a.ffn
         elif a.arch not in ("llama", "dbrx", "granitemoe", "olmoe", "phimoe", "nomic-bert-moe"):
             m[p + "expert_feed_forward_length"] = length
@@ -295,7 +317,10 @@ def main():
             t[b + "exp_probs_b.bias"] = bias(EXPERTS)
         if "sharedgate" in words:
             t[b + "ffn_gate_inp_shexp.weight"] = gain(a.dim) - 1
-        if a.arch in SHARED:
+        if a.arch == "granite_swa":  # of gate and up together
+            linear(b + "ffn_up_shexp", 2 * SHARED[a.arch], a.dim, False)
+            linear(b + "ffn_down_shexp", a.dim, SHARED[a.arch], False)
+        elif a.arch in SHARED:
             for name, rows, columns in ((("gate", SHARED[a.arch], a.dim),) if "plain" not in words else ()) + (("up", SHARED[a.arch], a.dim), ("down", a.dim, SHARED[a.arch])):
                 linear(b + f"ffn_{name}_shexp", rows, columns, False)
 
@@ -348,9 +373,12 @@ def main():
             counts = m[p + "attention.head_count_kv"]
             q, kv = a.heads * head, (counts[n] if isinstance(counts, list) else counts) * head
         head_counts = m[p + "attention.head_count"]
-        if isinstance(head_counts, list):
-            head = m[p + "attention.key_length"]
-            q, kv = head_counts[n] * head, m[p + "attention.head_count_kv"][n] * head
+        value_head = head
+        if p + "attention.key_length" in m and not is_latent and a.arch != "gemma4":
+            head, value_head = m[p + "attention.key_length"], m[p + "attention.value_length"]
+            heads_of = (m[p + "attention.head_count"], m[p + "attention.head_count_kv"])
+            of_q, of_kv = (count[n] if isinstance(count, list) else count for count in heads_of)
+            q, kv = of_q * head, of_kv * head
         shared_from = layers - m.get(p + "attention.shared_kv_layers", 0)
         if own:
             linear(b + "inp_gate", own, a.dim, False)
@@ -375,7 +403,7 @@ def main():
         elif "alone" in words or "one" in words:
             norm(b + "attn_norm")
         elif "nopre" not in words:
-            has_norms = (head_counts[n], m[p + "feed_forward_length"][n]) if isinstance(head_counts, list) else (True, True)
+            has_norms = (head_counts[n], m[p + "feed_forward_length"][n]) if a.arch == "deci" else (True, True)
             if (a.arch != "modern-bert" or n > 0) and has_norms[0]:
                 norm(b + "attn_norm")
             if "attn_norm_2" in a.tensor:
@@ -401,11 +429,13 @@ def main():
             pass
         elif is_latent:
             latent_attention(b)
-        elif "qkv" in words:
-            linear(b + "attn_qkv", q + 2 * kv, a.dim, everywhere or "qkvbias" in words or "onlyqkvbias" in words)
+        elif "qkv" in words + a.tensor:
+            linear(b + "attn_qkv", q + kv + kv // head * value_head, a.dim, everywhere or "qkvbias" in words or "onlyqkvbias" in words)
         else:
-            for name, rows in (("attn_q", 2 * q if "delta" in words else q), ("attn_k", kv), ("attn_v", kv)):
+            for name, rows in (("attn_q", 2 * q if "delta" in words else q), ("attn_k", kv), ("attn_v", kv // head * value_head)):
                 linear(b + name, rows, a.dim, everywhere or "qkvbias" in words)
+        if "headgate" in words:
+            linear(b + "attn_gate", q // head, a.dim, False)
         if "attngate" in words:
             linear(b + "attn_gate", q, a.dim, False)
         if "subnorms" in words:
@@ -416,8 +446,8 @@ def main():
         if isinstance(head_counts, list) and head_counts[n] > 0 and kv == 0:
             linear(b + "attn_output", a.dim, a.dim, False)
         if not is_latent and not is_recurrent and has_heads:
-            linear(b + "attn_output", a.dim, q, everywhere or "outbias" in words or "downbias" in words)
-        if "sinks" in words:
+            linear(b + "attn_output", a.dim, q // head * value_head, everywhere or "outbias" in words or "downbias" in words)
+        if "sinks" in words or "localsinks" in words and m[p + "attention.sliding_window_pattern"][n]:
             t[b + "attn_sinks.weight"] = 2 * bias(a.heads) + 1
         if "qknorm" in words and not is_recurrent:
             # Scores that nothing scales are small enough here.

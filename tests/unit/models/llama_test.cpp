@@ -232,6 +232,11 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
         "gemma4 --without blk.2.attn_v",
         "bitnet --key hidden_activation=relu2",
         "deci --tensor rope_freqs",
+        "cohere2moe --key attention.layer_norm_rms_epsilon=0.00001",
+        "granite_swa --tensor moe",
+        "mimo2 --tensor qkv",
+        "nanbeige --key skip_loop_final_norm=true",
+        "step35 --tensor rope_freqs",
         "mistral3 --key attention.temperature_scale=0.1 --key attention.temperature_length=6",
         "mistral4 --tensor split --key attention.temperature_scale=0.1 --key "
         "attention.temperature_length=6",
@@ -265,6 +270,12 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
     if (model->config().recurrent.kernel > 0 || model->config().latent.rank > 0 ||
         model->config().layer_input_length > 0)
       expect_logits(load(path, "CPU:1,CPU:2"), tokens, want, options[i] + " on two devices");
+    if (model->config().loop_length > 0) {
+      const auto divided =
+          Llama::load(open(path), {.device = "CPU:1,CPU:2", .context = 0, .progress = {}});
+      ASSERT_FALSE(divided) << options[i];
+      EXPECT_NE(divided.error().message.find("blocks that can be apart"), std::string::npos);
+    }
     // Hidden states are not all that a later stage would need.
     if (model->config().layer_input_length > 0) {
       const auto stage =
