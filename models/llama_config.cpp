@@ -218,8 +218,9 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   c->local_rope = c->rope;
   const bool is_gemma3 = c->architecture == "gemma3" || c->architecture == "gemma-embedding";
   const bool is_gemma4 = c->architecture == "gemma3n" || c->architecture == "gemma4";
+  const bool is_plamo = c->architecture == "plamo3";
   const bool is_plain = c->row->has(kPlainLocalRope);
-  if (is_gemma3 || is_gemma4 || is_plain) c->local_rope = RopeConfig{};
+  if (is_gemma3 || is_gemma4 || is_plamo || is_plain) c->local_rope = RopeConfig{};
   if (is_plain) c->local_rope.base = c->rope.base;
   // Factors that leave most of a head as it is are those of blocks that see all.
   c->local_rope.has_factors = c->architecture != "gemma4" && c->architecture != "step35";

@@ -459,7 +459,7 @@ class LlamaLoader {
       norm.is_used = need == Need::kYes;
       return norm;
     }
-    // The converter of Falcon-H1 leaves the suffix out. Source: llama.cpp,
+    // The converters of Falcon-H1 and PLaMo 3 leave the suffix out. Source: llama.cpp,
     // src/models/falcon-h1.cpp.
     const bool has_suffix = file_->find_tensor(name + ".weight") || !file_->find_tensor(name);
     const std::string weight = has_suffix ? name + ".weight" : name;

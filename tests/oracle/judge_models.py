@@ -25,7 +25,7 @@ from random_transformer import ARCHITECTURES  # noqa: E402
 # The windows of two are numbers in its source: these see the whole text.
 PLAIN = {"baichuan": ["--layers", "32"], **dict.fromkeys(("exaone-moe", "smallthinker"), ["--key", "attention.sliding_window=100"])}
 SINGLE = {"plm"}
-ENCODERS = {"bert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed", "modern-bert", "neo-bert", "nomic-bert",
+ENCODERS = {"bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed", "modern-bert", "neo-bert", "nomic-bert",
             "nomic-bert-moe"}
 # Options of random_transformer.py beyond the plain model.
 VARIANTS = {

@@ -31,7 +31,7 @@ LAYER_NORM = {"cohere2moe", "jais2", "bloom", "cohere2", "command-r", "dbrx", "f
 INTERLEAVED = {"cohere2moe", "granite_swa", "nanbeige", "arctic", "deci", "maincoder", "mistral4", "plm", "llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
                "smollm3", "xverse", "baichuan", "bailingmoe", "deepseek", "deepseek2", "ernie4_5", "ernie4_5-moe", "granitemoe",
                "llama4", "mistral3", "neo-bert", "llama-embed", "granitehybrid"}
-HALVES = {"laguna", "mimo2", "step35", "afmoe", "bitnet", "exaone-moe", "hunyuan_vl", "jais2", "mellum", "openelm", "paddleocr", "smallthinker", "exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
+HALVES = {"eurobert", "plamo3", "laguna", "mimo2", "step35", "afmoe", "bitnet", "exaone-moe", "hunyuan_vl", "jais2", "mellum", "openelm", "paddleocr", "smallthinker", "exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
           "qwen3", "seed_oss", "stablelm", "starcoder2", "dbrx", "dots1", "glm4moe", "gpt-oss", "hunyuan-moe", "minicpm3", "olmoe",
           "qwen2moe", "qwen3moe", "apertus", "bailingmoe2", "codeshell", "exaone4", "hunyuan-dense", "minimax-m2", "pangu-embedded",
           "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
@@ -123,7 +123,7 @@ class Llama:
             else:
                 self.magnitude *= 1 + 0.1 * grown
         local_base = self.meta("rope.freq_base_swa", 10000.0 if self.arch in ("gemma3", "gemma-embedding") else base)
-        if self.arch in ("gemma3n", "gemma4", "laguna", "mimo2", "step35"):
+        if self.arch in ("gemma3n", "gemma4", "laguna", "mimo2", "step35", "plamo3"):
             i = torch.arange(0, self.rotated_locally, 2, dtype=torch.float64)
             self.local_frequency = self.meta("rope.freq_base_swa", 10000.0) ** (-i / (2 * len(i)))
             return
@@ -212,7 +212,7 @@ class Llama:
         if p + "shortconv.conv.weight" in self.w:
             b, c, x = self.linear(h, p + "shortconv.in_proj").chunk(3, -1)
             return self.linear(c * self.convolve(b * x, p + "shortconv.conv"), p + "shortconv.out_proj")
-        value_dim = self.meta("attention.value_length", self.head_dim) if self.arch == "mimo2" else self.head_dim
+        value_dim = self.meta("attention.value_length", self.head_dim) if self.arch in ("mimo2", "plamo3") else self.head_dim
         q_size, kv_size = self.heads * self.head_dim, self.kv_heads * self.head_dim
         if p + "attn_qkv.weight" in self.w:
             q, k, v = self.linear(h, p + "attn_qkv").split([q_size, kv_size, self.kv_heads * value_dim], -1)
@@ -573,7 +573,7 @@ class Llama:
         after = p + "post_attention_norm"
         late = self.arch in ("seed_oss", "glm4moe", "gpt-oss", "qwen35", "qwen35moe", "qwen3next")
         before = after if late else p + "attn_output_norm" if self.arch == "dbrx" else p + "ffn_norm"
-        if after + ".weight" in self.w and not late:
+        if (after + ".weight" in self.w or after in self.w) and not late:
             y = self.norm(y, after)
         y = x + y * residual
         if self.parallel:
@@ -581,7 +581,7 @@ class Llama:
         else:
             f = y if lacks_norms else self.norm(y, before)
         f = self.routed_beside_dense(y, p) if self.arch == "gemma4" and p + "ffn_down_exps.weight" in self.w else self.feed_forward(f, p)
-        if p + "post_ffw_norm.weight" in self.w:
+        if p + "post_ffw_norm.weight" in self.w or p + "post_ffw_norm" in self.w:
             f = self.norm(f, p + "post_ffw_norm")
         y = y + f * residual
         if p + "inp_gate.weight" in self.w:

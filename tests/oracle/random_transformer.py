@@ -55,8 +55,9 @@ ARCHITECTURES = {
     "mellum": "rms gated moe qknorm", "mistral4": "rms gated moe latent", "openelm": "rms gated qkv qknorm tied", "paddleocr": "rms gated",
     "cohere2moe": "layer gated moe parallel tied", "granite_swa": "rms gated sinks", "laguna": "rms gated moe qknorm probsbias headgate",
     "mimo2": "rms gated moe probsbias localsinks", "nanbeige": "rms gated", "step35": "rms gated moe qknorm probsbias headgate",
-    "plm": "rms plain latent tied plainq", "smallthinker": "rms gated moe",
+    "plamo3": "rms fused qkv qknorm postnorm", "plm": "rms plain latent tied plainq", "smallthinker": "rms gated moe",
     # Encoders: no logits.
+    "eurobert": "rms gated nohead",
     "bert": "layerb plain bias positions norope encoder types embdnorm", "jina-bert-v2": "layerb gated downbias qkvbias norope encoder types embdnorm",
     "jina-bert-v3": "layerb plain qkv bias encoder types embdnorm", "nomic-bert": "layerb gated qkv encoder types embdnorm",
     "nomic-bert-moe": "layerb plain qkv bias moe encoder types embdnorm", "modern-bert": "layer fused qkv embdnorm nohead",
@@ -98,6 +99,9 @@ KEYS = {
               "attention.sliding_window": 6, "attention.sliding_window_pattern": [0, 1, 1, 1, 0], "rope.dimension_count": 8,
               "rope.freq_base": 5e6, "rope.freq_base_swa": 1e4, "attention.value_scale": 0.7, "leading_dense_block_count": 1},
     "nanbeige": {"num_loops": 2, "skip_loop_final_norm": False, "attention.head_dim": 16, "attention.key_length": 16, "attention.value_length": 16},
+    "eurobert": {"attention.causal": False},
+    "plamo3": {"attention.sliding_window": 6, "attention.sliding_window_pattern": 3, "attention.key_length": 24, "attention.value_length": 16,
+               "rope.dimension_count": 24, "rope.freq_base": 1e6},
     "step35": {"attention.head_count": [6, 4, 4, 4, 6], "attention.head_count_kv": [2] * 5, "attention.key_length": 16,
                "attention.value_length": 16, "attention.sliding_window": 6, "attention.sliding_window_pattern": [False, True, True, True, False],
                "rope.dimension_count": 16, "rope.freq_base": 5e6, "rope.freq_base_swa": 1e4, "leading_dense_block_count": 1,
@@ -484,6 +488,8 @@ def main():
         m["tokenizer.ggml.scores"] = [-float(i) for i in range(a.vocab)]
         m["tokenizer.ggml.token_type"] = [2, 3, 3] + [6] * 256 + [1] * (a.vocab - 259)
         m.update({"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 0})
+    if a.arch == "plamo3":  # likewise
+        t = {name.removesuffix(".weight") if "post_" in name else name: value for name, value in t.items()}
     if a.arch == "falcon-h1":  # its converter leaves this suffix out, and llama.cpp looks for it so
         t = {name.removesuffix(".weight") if name.endswith("ffn_norm.weight") else name: value for name, value in t.items()}
     if a.arch == "gemma4":  # the converter of Gemma 3n keeps what is not used
