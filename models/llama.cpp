@@ -71,20 +71,22 @@ double frequency_of(const RopeConfig& rope, size_t i, double rotated, double fac
 namespace {
 
 /// A position of one block, keys first: heads and their length; no heads: there is nothing.
-std::array<std::pair<int64_t, int64_t>, 2> cached_vectors(const LlamaConfig& c) {
+std::array<std::pair<int64_t, int64_t>, 2> cached_vectors(const LlamaConfig& c, size_t block) {
+  if (!c.has_own_kv(block)) return {};
   if (c.latent.rank > 0) return {{{1, int64_t{c.latent.rank} + c.rope_length}, {0, 0}}};
-  return {{{c.head_count_kv, c.head_length}, {c.head_count_kv, c.head_length}}};
+  const HeadKind& kind = c.heads_of(block);
+  return {{{kind.count_kv, kind.length}, {kind.count_kv, kind.length}}};
 }
 
 }  // namespace
 
 uint64_t Llama::cache_bytes(size_t device, DType type) const {
-  uint64_t of_block = 0;
-  for (const auto& [heads, length] : cached_vectors(config_))
-    if (heads > 0) of_block += KvRows::bytes_per_position(heads, length, type);
   uint64_t out = 0;
-  for (size_t i = first_block_; i < end_block_; ++i)
-    if (place_of_block_[i] == device && config_.blocks[i].has_attention) out += of_block;
+  for (size_t i = first_block_; i < end_block_; ++i) {
+    if (place_of_block_[i] != device) continue;
+    for (const auto& [heads, length] : cached_vectors(config_, i))
+      if (heads > 0) out += KvRows::bytes_per_position(heads, length, type);
+  }
   return out;
 }
 
@@ -105,7 +107,6 @@ KvCache Llama::make_cache(int64_t capacity, DType type) const {
   cache.capacity = capacity;
   for (auto* list : {&cache.keys, &cache.values}) list->resize(config_.block_count);
   for (auto* list : {&cache.inputs, &cache.states}) list->resize(config_.block_count);
-  const auto vectors = cached_vectors(config_);
   for (size_t i = first_block_; i < end_block_; ++i) {
     const std::string& device = place(i).device;
     if (config_.blocks[i].is_recurrent) {
@@ -116,7 +117,7 @@ KvCache Llama::make_cache(int64_t capacity, DType type) const {
       cache.inputs[i] = zeros({r.channels, r.kernel - 1});
       if (r.heads > 0) cache.states[i] = zeros({r.heads, r.length, r.keys});
     }
-    if (!config_.blocks[i].has_attention) continue;
+    const auto vectors = cached_vectors(config_, i);
     const auto rows = [&](size_t which) {
       const auto& [heads, length] = vectors[which];
       return heads > 0 ? KvRows(capacity, heads, length, type, device) : KvRows();
@@ -161,14 +162,16 @@ bool Llama::has_local_rope() const {
 
 /// Of pairs side by side the whole head is rotated, by nothing where it is not rotated; halves of a
 /// part of a head are cut out.
-uint64_t Llama::rope_width() const {
+uint64_t Llama::rope_width(const RopeConfig& rope) const {
   const bool is_interleaved = config_.rope_style == RopeStyle::kInterleaved;
-  return is_interleaved && config_.latent.rank == 0 ? config_.head_length : config_.rope_length;
+  return is_interleaved && config_.latent.rank == 0 ? config_.head_length : rope.length;
 }
 
 uint64_t Llama::rope_bytes() const {
   if (config_.rope_style == RopeStyle::kNone) return 0;
-  return 2 * rope_width() * sizeof(float) * (has_local_rope() ? 2 : 1);
+  const uint64_t width =
+      rope_width(config_.rope) + (has_local_rope() ? rope_width(config_.local_rope) : 0);
+  return 2 * width * sizeof(float);
 }
 
 std::vector<RopeTables> Llama::make_rope_tables(int64_t length) const {
@@ -185,14 +188,15 @@ std::vector<RopeTables> Llama::make_rope_tables(int64_t length) const {
 RopeTable Llama::make_rope_table(const RopeConfig& rope, int64_t length,
                                  const std::string& device) const {
   const bool is_interleaved = config_.rope_style == RopeStyle::kInterleaved;
-  const size_t rotated = config_.rope_length / 2, width = rope_width();
+  const size_t rotated = rope.length / 2, width = rope_width(rope);
   const auto rows = static_cast<size_t>(length);
-  const std::span<const float> factors = rope_factors_;
+  const std::span<const float> factors =
+      rope.has_factors ? std::span<const float>(rope_factors_) : std::span<const float>();
   std::vector<float> cosines(rows * width, 1.0F), sines(rows * width, 0.0F);
   const double magnitude = static_cast<double>(rope.magnitude);
   for (size_t i = 0; i < rotated; ++i) {
-    const double frequency = frequency_of(rope, i, config_.rope_length,
-                                          factors.empty() ? 1.0 : static_cast<double>(factors[i]));
+    const double frequency =
+        frequency_of(rope, i, rope.length, factors.empty() ? 1.0 : static_cast<double>(factors[i]));
     const size_t first = is_interleaved ? 2 * i : i;
     const size_t second = is_interleaved ? 2 * i + 1 : i + rotated;
     for (size_t p = 0; p < rows; ++p) {
@@ -228,7 +232,7 @@ Tensor Llama::norm(const Tensor& x, const Norm& n) const {
   if (!n.is_used) return x;
   const auto numbers = [](const Tensor& t) { return t.is_valid() ? t.cast(DType::kF32) : t; };
   const double epsilon = static_cast<double>(config_.norm_epsilon);
-  if (config_.row->norm == NormKind::kLayer)
+  if (config_.norm == NormKind::kLayer)
     return x.layer_norm(numbers(n.weight), numbers(n.bias), epsilon);
   const Tensor out = x.rms_norm(numbers(n.weight), epsilon);
   return n.bias.is_valid() ? out + numbers(n.bias) : out;
@@ -240,7 +244,7 @@ Tensor Llama::rotate(size_t block, const Tensor& x, const RopeRows& rope) const 
   const RopeTable& table = config_.blocks[block].is_local ? tables.local : tables.all;
   const bool is_interleaved = config_.rope_style == RopeStyle::kInterleaved;
   const int64_t length = x.size(2).constant(),
-                width = is_interleaved ? length : config_.rope_length;
+                width = is_interleaved ? length : rope_of(block).length;
   const SymInt count = x.size(0), heads = x.size(1);
   const Tensor part = width == length ? x : x.slice(2, {0, width});
   const Shape pairs =
@@ -292,12 +296,13 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
                                   const std::function<Tensor()>& positions) const {
   const Block& b = blocks_[block];
   const BlockConfig& config = config_.blocks[block];
-  const int64_t heads = config_.head_count, kv_heads = config_.head_count_kv,
-                width = config_.head_length;
+  const HeadKind& kind = config_.heads_of(block);
+  const int64_t heads = kind.count, kv_heads = kind.count_kv, width = kind.length,
+                value_width = kind.value_length;
   const QuantisedActivations in(x);
   const Tensor all = b.qkv.matrix.is_valid() ? project(in, b.qkv).contiguous() : Tensor();
   const auto take = [&](const Projection& p, int64_t first, int64_t n) {
-    Tensor t = all.is_valid() ? all.slice(1, {first * width, (first + n) * width}) : project(in, p);
+    Tensor t = all.is_valid() ? all.slice(1, {first, first + n}) : project(in, p);
     if (config_.qkv_limit > 0)
       t = t.clip(-static_cast<double>(config_.qkv_limit), static_cast<double>(config_.qkv_limit));
     return t;
@@ -313,35 +318,57 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
   const Norm none;
   Heads out;
   Tensor query = all.is_valid() || !config_.row->has(kDeltaNet)
-                     ? stored(take(b.query, 0, heads))
+                     ? stored(take(b.query, 0, heads * width))
                      : project(in, b.query).contiguous().reshape({count, heads, 2 * width});
   if (config_.row->has(kDeltaNet)) {
     out.gate = query.slice(2, {width, 2 * width}).reshape({count, heads * width}).sigmoid();
     query = query.slice(2, {0, width}).contiguous();
   }
+  const bool has_kv = config_.has_own_kv(block);
   out.query = normed(query, is_late ? none : b.query_norm, heads);
-  out.key = normed(stored(take(b.key, heads, kv_heads)), is_late ? none : b.key_norm, kv_heads);
-  out.value = take(b.value, heads + kv_heads, kv_heads).reshape({count, kv_heads, width});
+  if (has_kv) {
+    const Tensor key = stored(take(b.key, heads * width, kv_heads * width));
+    out.key = normed(key, is_late ? none : b.key_norm, kv_heads);
+    // Without a matrix of their own, values are what keys are made of.
+    const bool has_values = all.is_valid() || b.value.matrix.is_valid();
+    const int64_t first = (heads + kv_heads) * width;
+    out.value = (has_values ? take(b.value, first, kv_heads * value_width) : key)
+                    .reshape({count, kv_heads, value_width});
+    if (value_width < width) out.value = out.value.pad({{0, 0}, {0, 0}, {0, width - value_width}});
+    if (config_.row->has(kValueNorm))
+      out.value = out.value.rms_norm({}, static_cast<double>(config_.norm_epsilon));
+  }
   if (config_.rope_style != RopeStyle::kNone && config.is_rotated) {
     out.query = rotate(block, out.query, rows);
-    out.key = rotate(block, out.key, rows);
+    if (has_kv) out.key = rotate(block, out.key, rows);
     if (config_.has_l2_norm) {
       out.query = out.query.rms_norm({}, static_cast<double>(config_.norm_epsilon));
       out.key = out.key.rms_norm({}, static_cast<double>(config_.norm_epsilon));
     }
-  } else if (config_.temperature_scale != 0.0F) {
-    const Tensor number = positions() + 1;
-    const Tensor grown =
-        (number.floor_div(int64_t{config_.temperature_length}) + 1).cast(DType::kF32).log();
-    out.query =
-        out.query *
-        (grown * static_cast<double>(config_.temperature_scale) + 1.0).reshape({count, 1, 1});
+  }
+  if (config_.temperature_scale != 0.0F && (!config.is_rotated || config_.row->has(kTemperature)))
+    out.query = out.query * temperature(positions());
+  if (b.attention_gate.matrix.is_valid()) {
+    const Tensor scores = project(in, b.attention_gate);
+    const bool is_soft = config_.row->has(kSoftplusGate);
+    const Tensor gate = (is_soft ? scores.softplus() : scores.sigmoid()).contiguous();
+    const int64_t parts = gate.size(1).constant(), all_values = heads * value_width;
+    out.gate = gate.reshape({count, parts, 1})
+                   .expand({count, parts, all_values / parts})
+                   .reshape({count, all_values});
   }
   if (is_late) {
     out.query = norm(out.query, b.query_norm);
     out.key = norm(out.key, b.key_norm);
   }
   return out;
+}
+
+Tensor Llama::temperature(const Tensor& positions) const {
+  const Tensor number = positions + int64_t{config_.temperature_offset};
+  const Tensor grown =
+      (number.floor_div(int64_t{config_.temperature_length}) + 1).cast(DType::kF32).log();
+  return (grown * static_cast<double>(config_.temperature_scale) + 1.0).unsqueeze(1).unsqueeze(2);
 }
 
 bool Llama::rounds_attention(const Tensor& queries, DType kept, const SymInt& count) {
@@ -353,8 +380,8 @@ bool Llama::rounds_attention(const Tensor& queries, DType kept, const SymInt& co
 // fattn-mma-f16.cuh, which rounds queries and weights to float16 too.
 Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const Tensor& values,
                   DType kept, const SymInt& count, const SymInt& position) const {
-  const int64_t heads = config_.head_count, kv_heads = config_.head_count_kv,
-                width = config_.head_length, group = heads / kv_heads;
+  const HeadKind& kind = config_.heads_of(block);
+  const int64_t kv_heads = kind.count_kv, width = kind.length, group = kind.count / kv_heads;
   const bool is_rounded = rounds_attention(queries, kept, count);
   // [kv, group, count, width] · [kv, 1, width, end] → scores of every position so far.
   const Tensor grouped = (is_rounded ? rounded_activations(queries, kept) : queries)
@@ -375,11 +402,14 @@ Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const
 }
 
 Tensor Llama::project_output(size_t block, const Tensor& joined) const {
-  return project(QuantisedActivations(joined), blocks_[block].output);
+  const Block& b = blocks_[block];
+  const Tensor out = project(QuantisedActivations(norm(joined, b.attention_sub_norm)), b.output);
+  return config_.value_scale == 1.0F ? out : out * static_cast<double>(config_.value_scale);
 }
 
 Tensor Llama::project(const QuantisedActivations& in, const Projection& p) {
-  const Tensor out = p.matrix.linear(in);
+  Tensor out = p.matrix.linear(in);
+  if (p.scale.is_valid()) out = out * p.scale.cast(DType::kF32);
   return p.bias.is_valid() ? out + p.bias.cast(DType::kF32) : out;
 }
 
@@ -387,26 +417,53 @@ Tensor Llama::activate(size_t block, const Tensor& x) const {
   switch (config_.activation) {
     case Activation::kGelu: return x.gelu();
     case Activation::kReluSquared: return x.relu() * x.relu();
+    case Activation::kRelu: return x.relu();
     case Activation::kXielu: return xielu(x.contiguous(), config_.blocks[block].xielu);
     default: return x.silu();
   }
 }
 
-Tensor Llama::activated(size_t block, const Tensor& gate, const Tensor& up) const {
+Tensor Llama::join_values(size_t block, const Tensor& mixed, const SymInt& count) const {
+  const HeadKind& kind = config_.heads_of(block);
+  const int64_t heads = kind.count, width = kind.length, values = kind.value_length;
+  if (values == width) return mixed.reshape({count, heads * width});
+  return mixed.reshape({count, heads, width})
+      .slice(2, {0, values})
+      .reshape({count, heads * values});
+}
+
+Tensor Llama::after_block(size_t block, const Tensor& x) const {
+  const bool is_between = config_.loop_length > 0 && (block + 1) % config_.loop_length == 0 &&
+                          block + 1 < config_.block_count;
+  return is_between && config_.has_loop_norm ? norm(x, output_norm_).contiguous() : x;
+}
+
+Tensor Llama::activated(size_t block, const Tensor& gate, const Tensor& up, float limit) const {
+  if (limit > 0) {
+    const double most = static_cast<double>(limit);
+    return activate(block, gate).clip(std::nullopt, most) * up.clip(-most, most);
+  }
   return config_.activation == Activation::kClampedSwiglu ? clamped_swiglu(gate, up)
                                                           : activate(block, gate) * up;
 }
 
 Tensor Llama::gated(size_t block, const QuantisedActivations& in, const Projection& gate,
                     const Projection& up, const Projection& down) const {
-  const Tensor scores = project(in, gate);
-  return project(QuantisedActivations(activated(block, scores, project(in, up))), down);
+  const double sparsity = static_cast<double>(config_.blocks[block].sparsity);
+  Tensor scores = project(in, gate);
+  if (sparsity > 0) {
+    scores = scores.contiguous();
+    scores = (scores - (scores.mean({-1}, true) + scores.std({-1}, true) * sparsity)).relu();
+  }
+  const Tensor product = activated(block, scores, project(in, up), config_.blocks[block].limit);
+  return project(QuantisedActivations(product), down);
 }
 
 Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                      KvCache& cache) const {
   if (config_.latent.rank > 0) return attend_latent(block, x, count, position, cache);
   const BlockConfig& config = config_.blocks[block];
+  if (config.is_linear) return project_output(block, x);
   if (!config.is_recurrent) return attend_heads(block, x, count, position, cache);
   if (!config.has_attention) return attend_recurrent(block, x, count, position, cache);
   const Tensor in = x.contiguous();
@@ -416,7 +473,8 @@ Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const S
 
 Tensor Llama::attend_heads(size_t block, const Tensor& x, const SymInt& count,
                            const SymInt& position, KvCache& cache) const {
-  KvRows &keys = cache.keys[block], &values = cache.values[block];
+  const size_t source = config_.blocks[block].kv_block;
+  KvRows &keys = cache.keys[source], &values = cache.values[source];
   const Heads h = project_heads(
       block, x, count,
       {cache.rope,
@@ -427,12 +485,16 @@ Tensor Llama::attend_heads(size_t block, const Tensor& x, const SymInt& count,
         const std::string& at = place(block).device;
         return Tensor::arange(count, DType::kI64, at) + Tensor::value_of(position, at);
       });
-  keys.store(position, count, h.key);
-  values.store(position, count, h.value);
+  if (source == block) {
+    keys.store(position, count, h.key);
+    values.store(position, count, h.value);
+  }
   const SymInt end = position + count;
-  const Tensor mixed = mix(block, h.query, keys.load(end).permute({1, 0, 2}),
-                           values.load(end).permute({1, 0, 2}), keys.type(), count, position)
-                           .reshape({count, int64_t{config_.head_count} * config_.head_length});
+  const Tensor mixed =
+      join_values(block,
+                  mix(block, h.query, keys.load(end).permute({1, 0, 2}),
+                      values.load(end).permute({1, 0, 2}), keys.type(), count, position),
+                  count);
   return project_output(block, h.gate.is_valid() ? mixed * h.gate : mixed);
 }
 
@@ -446,21 +508,30 @@ Tensor Llama::attend_all(size_t block, const Tensor& x, const SymInt& count,
       [&] { return Tensor::arange(count, DType::kI64, place(block).device); });
   const Tensor keys = h.key.permute({1, 0, 2}).contiguous(),
                values = h.value.permute({1, 0, 2}).contiguous();
-  return project_output(block,
-                        mix(block, h.query, keys, values, DType::kF32, count, 0)
-                            .reshape({count, int64_t{config_.head_count} * config_.head_length}));
+  return project_output(
+      block, join_values(block, mix(block, h.query, keys, values, DType::kF32, count, 0), count));
 }
 
 Tensor Llama::feed_forward(size_t block, const Tensor& x) const {
+  return blocks_[block].experts.down.is_valid() ? mix_experts(block, x)
+                                                : dense_feed_forward(block, x);
+}
+
+Tensor Llama::dense_feed_forward(size_t block, const Tensor& x) const {
   const Block& b = blocks_[block];
-  if (b.experts.down.is_valid()) return mix_experts(block, x);
   const QuantisedActivations in(x);
   Tensor hidden;
   switch (b.feed_forward) {
-    case FeedForward::kGated: return gated(block, in, b.gate, b.up, b.down);
+    case FeedForward::kGated: {
+      if (!b.feed_forward_sub_norm.is_used) return gated(block, in, b.gate, b.up, b.down);
+      const Tensor scores = project(in, b.gate);
+      hidden = activated(block, scores, project(in, b.up), 0).contiguous();
+      hidden = norm(hidden, b.feed_forward_sub_norm);
+      break;
+    }
     case FeedForward::kPlain: hidden = activate(block, project(in, b.up)); break;
     case FeedForward::kFused: {
-      const int64_t length = config_.feed_forward_length;
+      const int64_t length = config_.blocks[block].feed_forward_length;
       const Tensor both = project(in, b.up).contiguous();
       hidden = activate(block, both.slice(1, {0, length})) * both.slice(1, {length, 2 * length});
       break;
@@ -476,12 +547,37 @@ Tensor Llama::bring(size_t block, const Tensor& x) const {
 }
 
 bool Llama::has_mixer(size_t block) const {
-  return config_.blocks[block].has_attention || config_.blocks[block].is_recurrent;
+  const BlockConfig& config = config_.blocks[block];
+  return config.has_attention || config.is_recurrent || config.is_linear;
 }
 
-Tensor Llama::run_block(size_t block, const Tensor& x,
+Tensor Llama::feed_forward_of_sum(size_t block, const Tensor& sum, const Tensor& x,
+                                  const Tensor& in) const {
+  const Block& b = blocks_[block];
+  if (config_.row->has(kExpertsBesideDense) && config_.blocks[block].has_experts) {
+    const Experts& e = b.experts;
+    const Tensor dense =
+        norm(dense_feed_forward(block, norm(sum, b.feed_forward_norm)), e.dense_after);
+    const double scale = 1 / std::sqrt(static_cast<double>(config_.embedding_length));
+    const Tensor routed = sum.rms_norm({}, static_cast<double>(config_.norm_epsilon)) * scale *
+                          e.input_scale.cast(DType::kF32);
+    const Tensor mixed = norm(mix_experts(block, norm(sum, e.before), routed), e.after);
+    return norm(dense + mixed, b.feed_forward_post_norm);
+  }
+  if (config_.row->has(kExpertsOfInput) && config_.blocks[block].has_experts)
+    return dense_feed_forward(block, norm(sum, b.feed_forward_norm)) +
+           mix_experts(block, norm(x, b.experts.before));
+  if (config_.row->has(kEarlyRouter) && config_.blocks[block].has_experts)
+    return mix_experts(block, norm(sum, b.feed_forward_norm), x);
+  Tensor read = config_.is_parallel ? in : norm(sum, b.feed_forward_norm);
+  if (config_.is_parallel && b.feed_forward_norm.is_used) read = norm(x, b.feed_forward_norm);
+  return norm(feed_forward(block, read), b.feed_forward_post_norm);
+}
+
+Tensor Llama::run_block(size_t block, const Tensor& x, const Tensor& inputs,
                         const std::function<Tensor(const Tensor&)>& attention) const {
   const Block& b = blocks_[block];
+  if (config_.altup.count > 0) return run_altup_block(block, x, inputs, attention);
   const auto scaled = [&](const Tensor& t) {
     return config_.residual_scale == 1.0F ? t : t * static_cast<double>(config_.residual_scale);
   };
@@ -491,15 +587,18 @@ Tensor Llama::run_block(size_t block, const Tensor& x,
     return norm(sum + feed_forward(block, sum), b.feed_forward_post_norm).contiguous();
   }
   const Tensor in = norm(x, b.attention_norm);
-  if (!config_.blocks[block].has_feed_forward) return x + scaled(attention(in));
-  if (!has_mixer(block)) return x + scaled(feed_forward(block, in));
+  if (!config_.blocks[block].has_feed_forward)
+    return has_mixer(block) ? x + scaled(attention(in)) : x;
+  if (!has_mixer(block)) return x + scaled(feed_forward(block, norm(in, b.feed_forward_norm)));
   const Tensor attention_in =
       b.second_attention_norm.is_used ? norm(x, b.second_attention_norm) : in;
   const Tensor sum = x + scaled(norm(attention(attention_in), b.attention_post_norm));
-  Tensor feed_forward_in = config_.is_parallel ? in : norm(sum, b.feed_forward_norm);
-  if (config_.is_parallel && b.feed_forward_norm.is_used)
-    feed_forward_in = norm(x, b.feed_forward_norm);
-  return sum + scaled(norm(feed_forward(block, feed_forward_in), b.feed_forward_post_norm));
+  Tensor out = sum + scaled(feed_forward_of_sum(block, sum, x, in));
+  if (inputs.is_valid()) {
+    out = out.contiguous();
+    out = out + layer_input(block, out, inputs);
+  }
+  return b.scale.is_valid() ? out * b.scale.cast(DType::kF32) : out;
 }
 
 /// x [m, embedding length] → [m, vocabulary].
@@ -526,27 +625,35 @@ Tensor Llama::encode(const Tensor& tokens, const SymInt& count,
     return table.shrink({{0, count}, {0, config_.embedding_length}});
   });
   for (size_t i = 0; i < blocks_.size(); ++i)
-    x = run_block(i, bring(i, x), [&](const Tensor& in) { return attend_all(i, in, count, rope); });
+    x = run_block(i, bring(i, x), {},
+                  [&](const Tensor& in) { return attend_all(i, in, count, rope); });
   return norm(x, output_norm_).contiguous();
 }
 
 Tensor Llama::forward(const Tensor& in, const SymInt& count, const SymInt& position,
                       KvCache& cache) const {
-  Tensor x;
+  Tensor x, inputs;
   if (is_first_stage()) {
-    x = embed(in.shrink({{0, count}}), [&](const Tensor& table) {
+    const Tensor tokens = in.shrink({{0, count}});
+    x = embed(tokens, [&](const Tensor& table) {
       // By number: the cache may be for more positions than the table.
       return table.take(Tensor::arange(count, DType::kI64, device()) +
                         Tensor::value_of(position, device()));
     });
+    inputs = layer_inputs(tokens, x);
+    x = widen(x);
   } else {
     x = in.shrink({{0, count}, {0, config_.embedding_length}});
   }
-  for (size_t i = first_block_; i < end_block_; ++i)
-    x = run_block(i, bring(i, x),
+  for (size_t i = first_block_; i < end_block_; ++i) {
+    if (inputs.is_valid()) inputs = bring(i, inputs);
+    x = run_block(i, bring(i, x), inputs,
                   [&](const Tensor& y) { return attend(i, y, count, position, cache); });
+    x = after_block(i, x);
+  }
   if (!is_last_stage()) return x.contiguous();
-  const Tensor last = x.shrink({{count - 1, count}, {0, config_.embedding_length}});
+  const auto width = static_cast<int64_t>(config_.stream_length());
+  const Tensor last = narrow(x.shrink({{count - 1, count}, {0, width}}));
   return project_logits(last).reshape({config_.vocab_size}).contiguous();
 }
 

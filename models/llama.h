@@ -28,9 +28,13 @@ struct BatchRun {
 
 /// What every device of a model has of a step.
 struct BatchWorkspace {
-  Tensor positions;               ///< [capacity] int32, one per row
-  Tensor queries, pairs, joined;  ///< [capacity, …] float32: working memory shared by the blocks
-  Tensor inputs, mixed;           ///< likewise, of recurrent blocks
+  /// [capacity, …] float32: working memory that blocks with the same heads share.
+  struct HeadSpace {
+    Tensor queries, pairs, joined;
+  };
+  Tensor positions;              ///< [capacity] int32, one per row
+  std::vector<HeadSpace> heads;  ///< one per LlamaConfig::head_kinds
+  Tensor inputs, mixed;          ///< as of heads, of recurrent blocks
 };
 
 /// Tokens of several sequences that go through the network together; see llama_batch.h.
@@ -155,6 +159,7 @@ class Llama {
   struct Projection {
     Matrix matrix;
     Tensor bias;
+    Tensor scale;  ///< [1]: of the product; invalid where there is none
   };
   /// Matrices of all experts, stacked; biases [experts, length], invalid where there are none.
   struct Experts {
@@ -164,6 +169,9 @@ class Llama {
     Matrix gate_up;  ///< of both, gate first; invalid where they are apart
     Tensor gate_bias, up_bias, down_bias;
     Matrix shared_router;  ///< [1, embedding length]: how much the shared expert counts
+    Tensor input_scale;    ///< [embedding length]: of what the router reads; invalid without
+    Tensor scales;         ///< [experts]: of what they give; invalid without
+    Norm before, after, dense_after;  ///< kExpertsBesideDense: of the experts, and of the others
     Projection shared_gate, shared_up, shared_down;
   };
   /// Multi-head latent attention: queries, keys and values are made of few components.
@@ -187,12 +195,26 @@ class Llama {
     Projection parameters, steps;
     Norm steps_norm, keys_norm, queries_norm;
   };
+  /// What a block makes of the part of a token's embeddings that is the block's own.
+  struct LayerInput {
+    Projection gate, out;
+    Norm norm;
+  };
+  struct Altup {
+    Norm router_norm;
+    Projection router, predict, correct;
+    Tensor correct_scale;              ///< [embedding length]
+    Projection laurel_in, laurel_out;  ///< a low-rank path beside attention
+    Norm laurel_norm;
+  };
   struct Block {
     Norm attention_norm, second_attention_norm;  ///< the second: of attention alone
     Projection qkv;                              ///< rows of all three, or
     Projection query, key, value;
     bool has_joined_heads = false;  ///< qkv is made of what the file has as three
     Projection output;
+    Projection attention_gate;  ///< of every result or of every head; invalid without
+    Norm attention_sub_norm, feed_forward_sub_norm;
     /// [head length], [heads, head length], or [heads · head length]: over all heads at once.
     Norm query_norm, key_norm;
     Norm attention_post_norm, second_post_norm, feed_forward_norm, feed_forward_post_norm;
@@ -200,6 +222,9 @@ class Llama {
     Projection gate, up, down;
     Experts experts;
     Tensor sinks;  ///< [heads]; invalid without kSinks
+    LayerInput layer_input;
+    Altup altup;
+    Tensor scale;  ///< [1]: of what the block gives; invalid where there is none
     Latent latent;
     Recurrent recurrent;
   };
@@ -208,6 +233,10 @@ class Llama {
   uint64_t attached_bytes_ = 0, uploaded_bytes_ = 0;
   bool has_plain_matrices_ = false;
   Matrix embedding_;
+  Matrix layer_embedding_;  ///< [vocabulary, blocks · layer input length]
+  Projection layer_projection_;
+  Norm layer_norm_;
+  std::vector<Matrix> altup_in_, altup_out_;  ///< of all vectors of a token but the first
   Norm embedding_norm_, output_norm_;
   Projection output_;  ///< its matrix is the embedding's where they are tied
   Tensor positions_;   ///< [context, embedding length]; invalid without kPositionTable
@@ -236,7 +265,8 @@ class Llama {
   };
   /// The pieces of a feed-forward of the architecture.
   Tensor activate(size_t block, const Tensor& x) const;
-  Tensor activated(size_t block, const Tensor& gate, const Tensor& up) const;
+  /// `limit`: see BlockConfig.
+  Tensor activated(size_t block, const Tensor& gate, const Tensor& up, float limit) const;
   static Tensor project(const QuantisedActivations& in, const Projection& p);
   Tensor norm(const Tensor& x, const Norm& n) const;
   Tensor rotate(size_t block, const Tensor& x, const RopeRows& rows) const;
@@ -244,6 +274,10 @@ class Llama {
   Heads project_heads(size_t block, const Tensor& x, const SymInt& count, const RopeRows& rows,
                       const std::function<Tensor()>& positions) const;
   Tensor project_output(size_t block, const Tensor& joined) const;
+  /// [count, heads, head length], axes of heads split or not → [count, heads · value length].
+  Tensor join_values(size_t block, const Tensor& mixed, const SymInt& count) const;
+  /// What the next block reads: between passes of the same blocks it is normalised.
+  Tensor after_block(size_t block, const Tensor& x) const;
   /// Attention of queries [count, heads, head length] over keys and values [kv heads, position +
   /// count, head length] → [count, kv heads, heads of each, head length]. `kept`: the type that
   /// keys and values are stored as, and queries and weights of prompts are rounded to.
@@ -273,8 +307,10 @@ class Llama {
     Tensor queries;  ///< [heads, rows, components + rotated length]
     Tensor stored;   ///< [rows, components + rotated length]
   };
-  LatentParts latent_parts(size_t block, const Tensor& x, const SymInt& rows,
-                           const RopeRows& rope) const;
+  LatentParts latent_parts(size_t block, const Tensor& x, const SymInt& rows, const RopeRows& rope,
+                           const std::function<Tensor()>& positions) const;
+  /// What queries [rows, ..] grow by with their positions, [rows, 1, 1].
+  Tensor temperature(const Tensor& positions) const;
   /// Over `past` [1, position + count, components + rotated] → [count, heads · value length].
   Tensor mix_latent(size_t block, const Tensor& queries, const Tensor& past, const SymInt& count,
                     const SymInt& position) const;
@@ -316,25 +352,44 @@ class Llama {
   Tensor attend_all(size_t block, const Tensor& x, const SymInt& count,
                     std::span<const RopeTables> rope) const;
   Tensor feed_forward(size_t block, const Tensor& x) const;
+  Tensor dense_feed_forward(size_t block, const Tensor& x) const;
+  /// What a block adds to `sum`, norms and all; `in`: what attention read, for parallel blocks.
+  Tensor feed_forward_of_sum(size_t block, const Tensor& sum, const Tensor& x,
+                             const Tensor& in) const;
   Tensor attend_paged(size_t block, const Tensor& x, const BatchStep& step,
                       PagedKvCache& cache) const;
   Tensor gated(size_t block, const QuantisedActivations& in, const Projection& gate,
                const Projection& up, const Projection& down) const;
   /// Which experts each of x [m, embedding length] takes, and with which weights: both [m, used].
   std::pair<Tensor, Tensor> route(const Block& b, const QuantisedActivations& x) const;
-  Tensor mix_experts(size_t block, const Tensor& x) const;
+  /// `routed`: what the router reads, [m, embedding length]; invalid: x.
+  Tensor mix_experts(size_t block, const Tensor& x, const Tensor& routed = {}) const;
   /// What the first block reads; `rows`: those of the table of positions.
   Tensor embed(const Tensor& tokens, const std::function<Tensor(const Tensor& table)>& rows) const;
-  /// `attention` is given the block's normalised input.
-  Tensor run_block(size_t block, const Tensor& x,
+  /// `attention` is given the block's normalised input. `inputs`: see layer_inputs().
+  Tensor run_block(size_t block, const Tensor& x, const Tensor& inputs,
                    const std::function<Tensor(const Tensor&)>& attention) const;
+  /// Of tokens whose embeddings are `x`, what is each block's own: [rows, blocks · layer input
+  /// length]; invalid where blocks have none.
+  Tensor layer_inputs(const Tensor& tokens, const Tensor& x) const;
+  Tensor layer_input(size_t block, const Tensor& x, const Tensor& inputs) const;
+  /// [rows, embedding length] → all vectors of a token, side by side, and back.
+  Tensor widen(const Tensor& x) const;
+  Tensor narrow(const Tensor& x) const;
+  Tensor run_altup_block(size_t block, const Tensor& x, const Tensor& inputs,
+                         const std::function<Tensor(const Tensor&)>& attention) const;
+  /// How much each vector of a token counts, of the one that is computed: [rows, vectors].
+  Tensor altup_modalities(size_t block, const Tensor& x) const;
   Tensor run_blocks(const BatchStep& step, PagedKvCache& cache) const;
   Tensor project_logits(const Tensor& x) const;
   RopeTable make_rope_table(const RopeConfig& rope, int64_t length,
                             const std::string& device) const;
   bool has_local_rope() const;  ///< tables of its own
+  const RopeConfig& rope_of(size_t block) const {
+    return config_.blocks[block].is_local ? config_.local_rope : config_.rope;
+  }
   /// Of a row of a rotary table.
-  uint64_t rope_width() const;
+  uint64_t rope_width(const RopeConfig& rope) const;
   Tensor make_slopes(const std::string& device) const;
 };
 

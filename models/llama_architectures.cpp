@@ -12,9 +12,13 @@ constexpr auto kGated = FeedForward::kGated, kFused = FeedForward::kFused,
                kPlain = FeedForward::kPlain;
 constexpr auto kSilu = Activation::kSilu, kGelu = Activation::kGelu,
                kRelu2 = Activation::kReluSquared, kClamped = Activation::kClampedSwiglu,
-               kXielu = Activation::kXielu;
+               kXielu = Activation::kXielu, kRelu = Activation::kRelu;
 constexpr uint64_t kMoe = kExperts, kNormMoe = kExperts | kNormalisedExperts,
                    kDelta = kDeltaNet | kLateFeedForwardNorm,
+                   kGemma3n = kScaledEmbedding | kPostNorms | kUnevenBlocks | kLayerInputs |
+                              kAltup | kUnscaledScores | kValueNorm,
+                   kGemma4 = kScaledEmbedding | kPostNorms | kUnevenBlocks | kLayerInputs |
+                             kUnscaledScores | kValueNorm | kNormMoe | kExpertsBesideDense,
                    kEncoder = kNormsAfterSums | kNoLogits | kEmbeddingNorm;
 
 constexpr const char *kWindow = "attention.sliding_window",
@@ -23,6 +27,10 @@ constexpr const char *kWindow = "attention.sliding_window",
 constexpr const char* kSections = "rope.dimension_sections n_deepstack_layers";
 #define BM_STATE_KEYS \
   "ssm.conv_kernel ssm.inner_size ssm.state_size ssm.time_step_rank ssm.group_count"
+constexpr const char* kLatentKeys =
+    "attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla "
+    "attention.value_length_mla rope.scaling.yarn_log_multiplier attention.temperature_length "
+    "attention.temperature_scale";
 #define BM_SCALES "embedding_scale residual_scale logit_scale attention.scale"
 constexpr const char *kScales = BM_SCALES, *kStateKeys = BM_STATE_KEYS,
                      *kDeltaKeys = BM_STATE_KEYS
@@ -33,30 +41,42 @@ constexpr const char *kScales = BM_SCALES, *kStateKeys = BM_STATE_KEYS,
 // llama_model_rope_type() of src/llama-model.cpp.
 constexpr Architecture kArchitectures[] = {
     {"llama", kInter, kRms, kGated, kSilu, kNormMoe, 0, kWindow},
+    {"afmoe", kHalves, kRms, kGated, kSilu,
+     kScaledEmbedding | kPostNorms | kMoe | kSigmoidGating | kGatedAttention | kNoRopeInGlobal |
+         kNoRopeInEveryFourth,
+     4, kWindows},
     {"apertus", kHalves, kRms, kPlain, kXielu, 0, 0, ""},
     {"arcee", kInter, kRms, kPlain, kRelu2, 0, 0, ""},
+    {"arctic", kInter, kRms, kGated, kSilu, kNormMoe | kExpertsOfInput, 0, ""},
     {"baichuan", kInter, kRms, kGated, kSilu, 0, 0, ""},
     {"bailingmoe", kInter, kRms, kGated, kSilu, kMoe, 0, ""},
     {"bailingmoe2", kHalves, kRms, kGated, kSilu, kMoe, 0, "nextn_predict_layers"},
     {"bert", kNone, kLayer, kPlain, kGelu, kEncoder | kPositionTable, 0, ""},
+    {"bitnet", kHalves, kRms, kGated, kSilu, kSubNorms, 0, "hidden_activation"},
     {"bloom", kNone, kLayer, kPlain, kGelu, kAlibi | kEmbeddingNorm, 0, ""},
     {"chatglm", kInter, kRms, kFused, kSilu, 0, 0, ""},
     {"codeshell", kHalves, kLayer, kPlain, kGelu, 0, 0, ""},
     {"cohere2", kInter, kLayer, kGated, kSilu, kParallelBlock | kNoRopeInGlobal, 4,
      "logit_scale attention.sliding_window attention.sliding_window_pattern"},
+    {"cohere2moe", kInter, kLayer, kGated, kSilu,
+     kParallelBlock | kNoRopeInGlobal | kGlobalFirst | kMoe | kSigmoidGating | kHalvedExperts, 4,
+     "logit_scale attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "nextn_predict_layers"},
     {"command-r", kInter, kLayer, kGated, kSilu, kParallelBlock, 0, "logit_scale"},
     {"dbrx", kHalves, kLayer, kGated, kSilu, kNormMoe | kAttentionOutputNorm, 0,
      "attention.clamp_kqv"},
+    {"deci", kInter, kRms, kGated, kSilu, kUnevenBlocks | kMayLackAttention, 0, ""},
     {"deepseek", kInter, kRms, kGated, kSilu, kMoe, 0, ""},
-    {"deepseek2", kInter, kRms, kGated, kSilu, kMoe | kLatent, 0,
-     "attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla "
-     "attention.value_length_mla rope.scaling.yarn_log_multiplier"},
+    {"deepseek2", kInter, kRms, kGated, kSilu, kMoe | kLatent | kTemperature, 0, kLatentKeys},
     {"dots1", kHalves, kRms, kGated, kSilu, kMoe, 0, ""},
     {"ernie4_5", kInter, kRms, kGated, kSilu, 0, 0, ""},
     {"ernie4_5-moe", kInter, kRms, kGated, kSilu, kNormMoe, 0, ""},
+    {"eurobert", kHalves, kRms, kGated, kSilu, kNoLogits, 0, ""},
     {"exaone", kHalves, kRms, kGated, kSilu, 0, 0, ""},
     {"exaone4", kHalves, kRms, kGated, kSilu, kPostNorms | kNoPreNorms | kNoRopeInGlobal, 4,
      kWindows},
+    {"exaone-moe", kHalves, kRms, kGated, kSilu, kMoe | kSigmoidGating | kNoRopeInGlobal, 4,
+     "attention.sliding_window attention.sliding_window_pattern nextn_predict_layers"},
     {"falcon", kHalves, kLayer, kPlain, kGelu, kParallelBlock | kSecondAttentionNorm, 0, ""},
     {"falcon-h1", kHalves, kRms, kGated, kSilu, kMamba2 | kBesideAttention, 0, kStateKeys},
     {"gemma", kHalves, kRms, kGated, kGelu, kScaledEmbedding, 0, ""},
@@ -69,6 +89,14 @@ constexpr Architecture kArchitectures[] = {
     {"gemma-embedding", kHalves, kRms, kGated, kGelu, kScaledEmbedding | kPostNorms | kNoLogits, 6,
      "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
      "attention.scale"},
+    {"gemma3n", kHalves, kRms, kGated, kGelu, kGemma3n, 5,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "final_logit_softcapping attention.shared_kv_layers embedding_length_per_layer_input "
+     "altup.active_idx altup.num_inputs activation_sparsity_scale"},
+    {"gemma4", kHalves, kRms, kGated, kGelu, kGemma4, 6,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "final_logit_softcapping attention.shared_kv_layers embedding_length_per_layer_input "
+     "attention.key_length_swa attention.value_length_swa rope.dimension_count_swa"},
     {"glm4", kInter, kRms, kFused, kSilu, kPostNorms, 0, ""},
     {"glm4moe", kHalves, kRms, kGated, kSilu, kMoe | kSigmoidGating | kLateFeedForwardNorm, 0,
      "nextn_predict_layers"},
@@ -77,25 +105,44 @@ constexpr Architecture kArchitectures[] = {
     {"gpt2", kNone, kLayer, kPlain, kGelu, kPositionTable, 0, ""},
     {"gptneox", kHalves, kLayer, kPlain, kGelu, 0, 0, "use_parallel_residual"},
     {"granite", kInter, kRms, kGated, kSilu, kDividedLogits | kRopeSwitch, 0, kScales},
+    {"granite_swa", kInter, kRms, kGated, kSilu, kDividedLogits | kNormMoe | kSinks, 0,
+     BM_SCALES " attention.sliding_window attention.sliding_window_pattern "
+               "attention.rope_pattern"},
     {"granitehybrid", kInter, kRms, kGated, kSilu,
      kDividedLogits | kRopeSwitch | kNormMoe | kMamba2, 0, BM_SCALES " " BM_STATE_KEYS},
     {"granitemoe", kInter, kRms, kGated, kSilu, kDividedLogits | kRopeSwitch | kNormMoe, 0,
      kScales},
     {"hunyuan-dense", kHalves, kRms, kGated, kSilu, kLateHeadNorms, 0, ""},
     {"hunyuan-moe", kHalves, kRms, kGated, kSilu, kNormMoe | kSharedExpert | kLateHeadNorms, 0, ""},
+    {"hunyuan_vl", kHalves, kRms, kGated, kSilu, kLateHeadNorms, 0,
+     "rope.dimension_sections rope.scaling.alpha"},
     {"internlm2", kInter, kRms, kGated, kSilu, 0, 0, ""},
     {"jais", kNone, kLayer, kGated, kSilu, kAlibi, 0, "attention.max_alibi_bias"},
+    {"jais2", kHalves, kLayer, kPlain, kRelu2, 0, 0, ""},
     {"jamba", kNone, kRms, kGated, kSilu, kMoe | kMamba, 0, kStateKeys},
     {"jina-bert-v2", kNone, kLayer, kGated, kGelu, kEncoder | kAlibi | kTensorsTellFeedForward, 0,
      ""},
     {"jina-bert-v3", kHalves, kLayer, kPlain, kGelu, kEncoder, 0, ""},
+    {"laguna", kHalves, kRms, kGated, kSilu,
+     kUnevenBlocks | kMoe | kSigmoidGating | kGatedAttention | kSoftplusGate | kGlobalFirst |
+         kPlainLocalRope,
+     4,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "rope.dimension_count_swa"},
     {"lfm2", kHalves, kRms, kGated, kSilu, kShortConvolution, 0, "shortconv.l_cache"},
     {"lfm2moe", kHalves, kRms, kGated, kSilu, kShortConvolution | kNormMoe | kSigmoidGating, 0,
      "shortconv.l_cache"},
     {"llama-embed", kInter, kRms, kGated, kSilu, kNormMoe | kNoLogits, 0, kWindow},
+    {"maincoder", kInter, kRms, kGated, kSilu, kLateHeadNorms, 0, ""},
     {"mamba", kNone, kRms, kGated, kSilu, kMamba | kNoAttention | kNoFeedForward, 0,
      BM_STATE_KEYS " ssm.dt_b_c_rms"},
     {"mamba2", kNone, kRms, kGated, kSilu, kMamba2 | kNoAttention | kNoFeedForward, 0, kStateKeys},
+    {"mellum", kHalves, kRms, kGated, kSilu, kNormMoe | kPlainLocalRope, 4,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa"},
+    {"mimo2", kHalves, kRms, kGated, kSilu,
+     kUnevenBlocks | kNormMoe | kSigmoidGating | kMayHaveSinks | kPlainLocalRope | kShortValues, 0,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "attention.value_scale nextn_predict_layers"},
     {"minicpm", kInter, kRms, kGated, kSilu, kDividedLogits, 0,
      "embedding_scale residual_scale logit_scale"},
     {"llama4", kInter, kRms, kGated, kSilu,
@@ -104,14 +151,17 @@ constexpr Architecture kArchitectures[] = {
     {"minicpm3", kHalves, kRms, kGated, kSilu, kLatent, 0,
      "attention.q_lora_rank attention.kv_lora_rank"},
     {"minimax-m2", kHalves, kRms, kGated, kSilu, kNormMoe, 0, ""},
-    {"mistral3", kInter, kRms, kGated, kSilu, kNormMoe, 0,
+    {"mistral3", kInter, kRms, kGated, kSilu, kNormMoe | kTemperature, 0,
      "attention.temperature_length attention.temperature_scale "
      "rope.scaling.yarn_log_multiplier"},
+    {"mistral4", kInter, kRms, kGated, kSilu, kMoe | kLatent | kTemperature, 0, kLatentKeys},
     {"modern-bert", kHalves, kLayer, kFused, kGelu, kEmbeddingNorm | kNoLogits | kGlobalFirst, 3,
      "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
      "hidden_activation"},
     {"mpt", kNone, kLayer, kPlain, kGelu, kAlibi, 0,
      "attention.clamp_kqv attention.max_alibi_bias"},
+    {"nanbeige", kInter, kRms, kGated, kSilu, 0, 0,
+     "attention.head_dim num_loops skip_loop_final_norm"},
     {"nemotron", kHalves, kLayer, kPlain, kRelu2, 0, 0, ""},
     {"nemotron_h", kNone, kRms, kPlain, kRelu2, kMamba2 | kOneOfThree, 0, kStateKeys},
     {"nemotron_h_moe", kNone, kRms, kPlain, kRelu2, kMamba2 | kOneOfThree | kMoe | kSigmoidGating,
@@ -120,13 +170,19 @@ constexpr Architecture kArchitectures[] = {
     {"nomic-bert", kHalves, kLayer, kGated, kSilu, kEncoder, 0, ""},
     {"nomic-bert-moe", kHalves, kLayer, kPlain, kGelu, kEncoder | kMoe, 0, "moe_every_n_layers"},
     {"olmo", kInter, kLayer, kGated, kSilu, kNormsWithoutGain, 0, "attention.clamp_kqv"},
-    {"olmo2", kHalves, kRms, kGated, kSilu, kPostNorms | kNoPreNorms, 4, kWindows},
+    {"olmo2", kHalves, kRms, kGated, kSilu, kPostNorms | kNoPreNorms | kPlainLocalRope, 4,
+     kWindows},
     {"olmoe", kHalves, kRms, kGated, kSilu, kMoe, 0, ""},
+    {"openelm", kHalves, kRms, kGated, kSilu, kUnevenBlocks, 0, ""},
     {"orion", kHalves, kLayer, kGated, kSilu, 0, 0, ""},
+    {"paddleocr", kHalves, kRms, kGated, kSilu, 0, 0, kSections},
     {"pangu-embedded", kHalves, kRms, kGated, kSilu, 0, 0, ""},
     {"phi2", kHalves, kLayer, kPlain, kGelu, kParallelBlock, 0, ""},
     {"phi3", kHalves, kRms, kFused, kSilu, 0, 0, kWindow},
     {"phimoe", kHalves, kRms, kGated, kSilu, kNormMoe, 0, kWindow},
+    {"plamo3", kHalves, kRms, kFused, kSilu, kPostNorms | kUnevenBlocks | kShortValues, 8,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa"},
+    {"plm", kInter, kRms, kPlain, kRelu2, kLatent, 0, "attention.kv_lora_rank"},
     {"qwen", kHalves, kRms, kGated, kSilu, 0, 0, ""},
     {"qwen2", kHalves, kRms, kGated, kSilu, 0, 0, ""},
     {"qwen2moe", kHalves, kRms, kGated, kSilu, kMoe | kSharedExpert | kGatedSharedExpert, 0, ""},
@@ -142,11 +198,18 @@ constexpr Architecture kArchitectures[] = {
     {"qwen3vlmoe", kHalves, kRms, kGated, kSilu, kNormMoe, 0, kSections},
     {"refact", kNone, kRms, kGated, kSilu, kAlibi, 0, ""},
     {"seed_oss", kHalves, kRms, kGated, kSilu, kLateFeedForwardNorm, 0, ""},
+    {"smallthinker", kHalves, kRms, kGated, kRelu,
+     kNormMoe | kSigmoidGating | kEarlyRouter | kNoRopeInGlobal | kGlobalFirst, 4, kWindows},
     {"smollm3", kInter, kRms, kGated, kSilu, kNoRopeInEveryFourth, 0, ""},
     {"stablelm", kHalves, kLayer, kGated, kSilu, kMayLackFeedForwardNorm, 0,
      "use_parallel_residual"},
     {"starcoder", kNone, kLayer, kPlain, kGelu, kPositionTable, 0, ""},
     {"starcoder2", kHalves, kLayer, kPlain, kGelu, 0, 0, kWindow},
+    {"step35", kHalves, kRms, kGated, kSilu,
+     kUnevenBlocks | kMoe | kSigmoidGating | kGatedAttention | kPlainLocalRope, 0,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "rope.dimension_count_swa swiglu_clamp_exp swiglu_clamp_shexp moe_every_n_layers "
+     "nextn_predict_layers"},
     {"xverse", kInter, kRms, kGated, kSilu, 0, 0, ""},
 };
 

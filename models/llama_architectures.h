@@ -19,6 +19,7 @@ enum class Activation : uint8_t {
   kSilu,
   kGelu,
   kReluSquared,
+  kRelu,
   kClampedSwiglu,  ///< gate and up are clamped to ±7; see clamped_swiglu() in llama.cpp
   kXielu,          ///< of four numbers that every block has; see xielu() in llama.cpp
 };
@@ -73,11 +74,28 @@ enum Trait : uint64_t {
   /// heads of keys, unless kBesideAttention.
   kMamba = 1ull << 32,
   kMamba2 = 1ull << 33,
-  kNoAttention = 1ull << 34,      ///< no block has heads
-  kNoFeedForward = 1ull << 35,    ///< blocks are recurrences alone
-  kBesideAttention = 1ull << 36,  ///< every block has attention and a recurrence; they are added
-  kOneOfThree = 1ull << 37,       ///< a block is a recurrence, attention or a feed-forward
-  kRopeSwitch = 1ull << 38,       ///< rope.scaling.finetuned = false: nothing is rotated
+  kNoAttention = 1ull << 34,         ///< no block has heads
+  kNoFeedForward = 1ull << 35,       ///< blocks are recurrences alone
+  kBesideAttention = 1ull << 36,     ///< every block has attention and a recurrence; they are added
+  kOneOfThree = 1ull << 37,          ///< a block is a recurrence, attention or a feed-forward
+  kRopeSwitch = 1ull << 38,          ///< rope.scaling.finetuned = false: nothing is rotated
+  kUnevenBlocks = 1ull << 39,        ///< heads and hidden units may differ from block to block
+  kLayerInputs = 1ull << 40,         ///< every block has a table of embeddings of its own
+  kAltup = 1ull << 41,               ///< see AltupConfig
+  kUnscaledScores = 1ull << 42,      ///< of attention, unless the file says otherwise
+  kValueNorm = 1ull << 43,           ///< values are normalised, without a gain
+  kExpertsBesideDense = 1ull << 44,  ///< blocks with experts have a dense feed-forward too
+  kExpertsOfInput = 1ull << 45,      ///< likewise; experts read what the block does, normalised
+  kGatedAttention = 1ull << 46,    ///< results of attention are multiplied by sigmoid(attn_gate(x))
+  kSubNorms = 1ull << 47,          ///< what the last matrix of either half reads is normalised
+  kEarlyRouter = 1ull << 48,       ///< the router reads the block's input
+  kMayLackAttention = 1ull << 49,  ///< blocks may lack heads, of keys (a matrix instead) or all
+  kTemperature = 1ull << 50,       ///< queries of all blocks grow with their position
+  kSoftplusGate = 1ull << 51,      ///< with kGatedAttention, instead of sigmoid
+  kMayHaveSinks = 1ull << 52,      ///< as kSinks, in blocks that have the tensor
+  kHalvedExperts = 1ull << 53,     ///< the mean of the experts and the shared one, not the sum
+  kPlainLocalRope = 1ull << 54,    ///< blocks with a window rotate without scaling
+  kShortValues = 1ull << 55,       ///< values may be shorter than keys
 };
 
 struct Architecture {

@@ -47,10 +47,10 @@ uint64_t bytes_of_page(const Llama& model, DType type) {
   return of_position * kPage;
 }
 
-/// Vectors of a position in one block, and their length.
-std::pair<int64_t, int64_t> slot_shape(const LlamaConfig& c) {
+/// Vectors of a position in a block with such heads, and their length.
+std::pair<int64_t, int64_t> slot_shape(const LlamaConfig& c, const HeadKind& kind) {
   if (c.latent.rank > 0) return {1, int64_t{c.latent.rank} + c.rope_length};
-  return {2 * int64_t{c.head_count_kv}, c.head_length};
+  return {2 * int64_t{kind.count_kv}, kind.length};
 }
 
 /// Whether a cache of `pages` fits, before any of it is allocated.
@@ -130,17 +130,16 @@ struct LlamaBatch::Impl {
                     int64_t fixed) { return forward(t, count, has_piece != 0, fixed); },
              JitOptions{.capacity = 64}) {
     const LlamaConfig& c = model->config();
-    const auto [vectors, width] = slot_shape(c);
     const RecurrentConfig& r = c.recurrent;
-    const int64_t slots = int64_t{num_pages} * kPage, kv = c.head_count_kv;
+    const int64_t slots = int64_t{num_pages} * kPage;
     cache.page_length = kPage;
     cache.rope = model->make_rope_tables(model->context());
     for (auto* list : {&cache.inputs, &cache.states}) list->resize(c.block_count);
     for (uint32_t i = 0; i < c.block_count; ++i) {
       const std::string& device = model->device(model->device_of(i));
-      cache.slots.push_back(c.blocks[i].has_attention
-                                ? KvRows(slots, vectors, width, o.cache_type, device)
-                                : KvRows());
+      const auto [vectors, width] = slot_shape(c, c.heads_of(i));
+      cache.slots.push_back(c.has_own_kv(i) ? KvRows(slots, vectors, width, o.cache_type, device)
+                                            : KvRows());
       if (!c.blocks[i].is_recurrent) continue;
       // The last is nobody's: lanes without a sequence have it.
       const int64_t count = int64_t{o.sequences} + 1;
@@ -164,14 +163,18 @@ struct LlamaBatch::Impl {
     for (size_t i = 0; i < model->device_count(); ++i) {
       const auto floats = [&](const Shape& shape) { return zeros(shape, model->device(i)); };
       const bool is_latent = c.latent.rank > 0;
-      BatchWorkspace space{
-          .positions = integers(host_positions.size(), model->device(i)),
-          .queries = floats({capacity, c.head_count, width}),
-          .pairs = floats(is_latent ? Shape{capacity, 1, width} : Shape{capacity, 2, kv, width}),
-          .joined = floats(
-              {capacity, c.head_count * (is_latent ? int64_t{c.latent.value_length} : width)}),
-          .inputs = {},
-          .mixed = {}};
+      BatchWorkspace space{.positions = integers(host_positions.size(), model->device(i)),
+                           .heads = {},
+                           .inputs = {},
+                           .mixed = {}};
+      for (const HeadKind& kind : c.head_kinds) {
+        const int64_t width = slot_shape(c, kind).second, kv = kind.count_kv;
+        space.heads.push_back(
+            {.queries = floats({capacity, kind.count, width}),
+             .pairs = floats(is_latent ? Shape{capacity, 1, width} : Shape{capacity, 2, kv, width}),
+             .joined = floats(
+                 {capacity, kind.count * (is_latent ? int64_t{c.latent.value_length} : width)})});
+      }
       if (has_states()) {
         space.inputs = floats({capacity, int64_t{r.channels} + 2 * int64_t{r.heads}});
         space.mixed =

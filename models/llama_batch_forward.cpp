@@ -29,14 +29,16 @@ Tensor past_of(const BatchRun& run, const PagedKvCache& cache, size_t block, siz
 Tensor Llama::attend_latent_paged(size_t block, const Tensor& x, const BatchStep& step,
                                   PagedKvCache& cache) const {
   const size_t at_device = device_of(block);
-  const BatchWorkspace& space = step.workspaces[at_device];
+  const BatchWorkspace::HeadSpace& space =
+      step.workspaces[at_device].heads[config_.blocks[block].heads];
   const int64_t heads = config_.head_count, width = space.pairs.size(2).constant(),
                 values = space.joined.size(1).constant();
-  const Tensor positions = space.positions.shrink({{0, step.rows}});
-  const LatentParts parts =
-      latent_parts(block, x, step.rows, {cache.rope, [&](const Tensor& table, int64_t length) {
-                                           return table.take(positions).slice(2, {0, length});
-                                         }});
+  const Tensor positions = step.workspaces[at_device].positions.shrink({{0, step.rows}});
+  const LatentParts parts = latent_parts(
+      block, x, step.rows,
+      {cache.rope, [&](const Tensor& table,
+                       int64_t length) { return table.take(positions).slice(2, {0, length}); }},
+      [&] { return positions.cast(DType::kI64); });
   // As in attend_paged().
   Tensor queries = space.queries.shrink({{0, step.rows}, {0, heads}, {0, width}});
   queries.assign(parts.queries.permute({1, 0, 2}));
@@ -56,6 +58,7 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
                            PagedKvCache& cache) const {
   if (config_.latent.rank > 0) return attend_latent_paged(block, x, step, cache);
   const BlockConfig& config = config_.blocks[block];
+  if (config.is_linear) return project_output(block, x);
   if (!config.is_recurrent) return attend_heads_paged(block, x, step, cache);
   if (!config.has_attention) return attend_recurrent_paged(block, x, step, cache);
   const Tensor in = x.contiguous();
@@ -65,11 +68,12 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
 
 Tensor Llama::attend_heads_paged(size_t block, const Tensor& x, const BatchStep& step,
                                  PagedKvCache& cache) const {
-  const int64_t kv_heads = config_.head_count_kv, width = config_.head_length,
-                heads = config_.head_count;
-  const size_t at_device = device_of(block);
-  const BatchWorkspace& space = step.workspaces[at_device];
-  const Tensor positions = space.positions.shrink({{0, step.rows}});
+  const HeadKind& kind = config_.heads_of(block);
+  const int64_t kv_heads = kind.count_kv, width = kind.length, heads = kind.count;
+  const size_t at_device = device_of(block), source = config_.blocks[block].kv_block;
+  const BatchWorkspace::HeadSpace& space =
+      step.workspaces[at_device].heads[config_.blocks[block].heads];
+  const Tensor positions = step.workspaces[at_device].positions.shrink({{0, step.rows}});
   const Heads h = project_heads(
       block, x, step.rows,
       {cache.rope, [&](const Tensor& table,
@@ -83,12 +87,14 @@ Tensor Llama::attend_heads_paged(size_t block, const Tensor& x, const BatchStep&
         space.pairs.shrink({{0, step.rows}, {which, which + 1}, {0, kv_heads}, {0, width}});
     part.assign(what.reshape({step.rows, 1, kv_heads, width}));
   };
-  store(h.key, 0);
-  store(h.value, 1);
-  KvRows& slots = cache.slots[block];
-  for (const BatchRun& run : step.runs)
-    slots.store(run.slot, run.count,
-                of_run(run, space.pairs, run.row).reshape({run.count, 2 * kv_heads, width}));
+  KvRows& slots = cache.slots[source];
+  if (source == block) {
+    store(h.key, 0);
+    store(h.value, 1);
+    for (const BatchRun& run : step.runs)
+      slots.store(run.slot, run.count,
+                  of_run(run, space.pairs, run.row).reshape({run.count, 2 * kv_heads, width}));
+  }
   // On GPUs the axes are as mix() has them: what it makes goes straight to its place.
   const bool has_axes = slots.device().hal().arch().max_block > 1;
   const Tensor joined =
@@ -97,7 +103,7 @@ Tensor Llama::attend_heads_paged(size_t block, const Tensor& x, const BatchStep&
   for (const BatchRun& run : step.runs) {
     // One kernel of attention reads every key for many queries: no look-ups there.
     const bool is_copied = rounds_attention(space.queries, slots.type(), run.count);
-    const Tensor past = past_of(run, cache, block, at_device, is_copied);
+    const Tensor past = past_of(run, cache, source, at_device, is_copied);
     const auto part = [&](int64_t which) {
       return past.slice(1, {which * kv_heads, (which + 1) * kv_heads}).permute({1, 0, 2});
     };
@@ -108,28 +114,35 @@ Tensor Llama::attend_heads_paged(size_t block, const Tensor& x, const BatchStep&
         .assign(placed(mix(block, of_run(run, space.queries, run.row), part(0), part(1),
                            slots.type(), run.count, run.position)));
   }
-  const Tensor mixed = space.joined.shrink({{0, step.rows}, {0, heads * width}});
+  const Tensor mixed =
+      join_values(block, space.joined.shrink({{0, step.rows}, {0, heads * width}}), step.rows);
   return project_output(block, h.gate.is_valid() ? mixed * h.gate : mixed);
 }
 
 Tensor Llama::run_blocks(const BatchStep& step, PagedKvCache& cache) const {
-  Tensor x = embed(step.tokens.shrink({{0, step.rows}}), [&](const Tensor& table) {
+  const Tensor tokens = step.tokens.shrink({{0, step.rows}});
+  Tensor x = embed(tokens, [&](const Tensor& table) {
     return table.take(step.workspaces[0].positions.shrink({{0, step.rows}}));
   });
-  for (size_t i = 0; i < blocks_.size(); ++i)
-    x = run_block(i, bring(i, x),
+  Tensor inputs = layer_inputs(tokens, x);
+  x = widen(x);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (inputs.is_valid()) inputs = bring(i, inputs);
+    x = run_block(i, bring(i, x), inputs,
                   [&](const Tensor& in) { return attend_paged(i, in, step, cache); });
+    x = after_block(i, x);
+  }
   return x;
 }
 
 Tensor Llama::hidden_batch(const BatchStep& step, PagedKvCache& cache) const {
-  return norm(run_blocks(step, cache), output_norm_).contiguous();
+  return norm(narrow(run_blocks(step, cache)), output_norm_).contiguous();
 }
 
 Tensor Llama::forward_batch(const BatchStep& step, PagedKvCache& cache) const {
   const Tensor x = run_blocks(step, cache);
   const Tensor wanted = x.contiguous().take(step.outputs.shrink({{0, step.output_count}}));
-  return project_logits(wanted.contiguous()).contiguous();
+  return project_logits(narrow(wanted.contiguous())).contiguous();
 }
 
 }  // namespace bm::models

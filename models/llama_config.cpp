@@ -153,14 +153,21 @@ Status read_rope_scaling(const GgufFile& file, const std::string& p, LlamaConfig
   return {};
 }
 
-/// An array of booleans, one a block: which see a window.
-Result<std::vector<uint32_t>> read_pattern(const GgufValue& value, const std::string& key,
-                                           uint32_t blocks) {
+/// An array of booleans, or of numbers in their place, one a block: which see a window. Blocks that
+/// guess may be listed after the others.
+Result<std::vector<uint32_t>> read_pattern(const GgufFile& file, const std::string& key,
+                                           uint32_t blocks, uint32_t drafts) {
+  const GgufValue& value = *file.find(key);
   const GgufArray& array = value.array;
-  if (array.element != GgufType::kBool || array.count != blocks)
+  if (value.type != GgufType::kArray ||
+      (array.count != blocks && array.count != uint64_t{blocks} + drafts))
     return fail(Code::kCorrupt, "metadata {} is not a list of {} booleans", key, blocks);
   std::vector<uint32_t> out;
-  for (const std::byte b : array.raw) out.push_back(std::to_integer<uint32_t>(b));
+  if (array.element == GgufType::kBool)
+    for (const std::byte b : array.raw) out.push_back(std::to_integer<uint32_t>(b));
+  else
+    for (const int32_t n : BM_TRY(file.get_i32s(key))) out.push_back(n != 0 ? 1 : 0);
+  out.resize(blocks);
   return out;
 }
 
@@ -187,7 +194,7 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   if (const GgufValue* value =
           has_key(*c->row, "attention.sliding_window_pattern") ? file.find(pattern) : nullptr) {
     if (value->type == GgufType::kArray)
-      local = BM_TRY(read_pattern(*value, pattern, c->block_count));
+      local = BM_TRY(read_pattern(file, pattern, c->block_count, c->draft_block_count));
     else
       period = BM_TRY(file.get_u32(pattern));
   }
@@ -204,13 +211,19 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
     c->temperature_length =
         BM_TRY(need_or(file, p + "attention.temperature_length", 8192, kMaxContext));
     c->temperature_scale = BM_TRY(scale_or(file, *c, "attention.temperature_scale", 0.1F));
+    c->temperature_offset = 1;
   }
   // Gemma 3 rotates windows by the base of its predecessors; none of the files scales positions
   // there. Source: llama.cpp, src/models/gemma3.cpp, olmo2.cpp.
   c->local_rope = c->rope;
   const bool is_gemma3 = c->architecture == "gemma3" || c->architecture == "gemma-embedding";
-  if (is_gemma3 || c->architecture == "olmo2") c->local_rope = RopeConfig{};
-  if (c->architecture == "olmo2") c->local_rope.base = c->rope.base;
+  const bool is_gemma4 = c->architecture == "gemma3n" || c->architecture == "gemma4";
+  const bool is_plamo = c->architecture == "plamo3";
+  const bool is_plain = c->row->has(kPlainLocalRope);
+  if (is_gemma3 || is_gemma4 || is_plamo || is_plain) c->local_rope = RopeConfig{};
+  if (is_plain) c->local_rope.base = c->rope.base;
+  // Factors that leave most of a head as it is are those of blocks that see all.
+  c->local_rope.has_factors = c->architecture != "gemma4" && c->architecture != "step35";
   if (has_key(*c->row, "rope.freq_base_swa"))
     c->local_rope.base = BM_TRY(file.get_f32(p + "rope.freq_base_swa", c->local_rope.base));
   return {};
@@ -235,8 +248,16 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   if ((c->architecture == "gemma2" && c->block_count == 46) ||
       (c->architecture == "gemma3" && c->block_count == 62))
     per_head = static_cast<float>(c->embedding_length / c->head_count);
+  if (c->row->has(kTemperature)) {
+    c->temperature_scale = BM_TRY(scale_or(file, *c, "attention.temperature_scale", 0));
+    c->temperature_length = BM_TRY(
+        need_or(file, p + "attention.temperature_length", c->rope.original_context, kMaxContext));
+  }
+  c->value_scale = BM_TRY(scale_or(file, *c, "attention.value_scale", 1));
+  if (c->value_scale == 0) c->value_scale = 1;
   c->attention_scale = BM_TRY(scale_or(file, *c, "attention.scale", 0));
   if (c->architecture == "jais") c->attention_scale = 1 / per_head;
+  if (c->row->has(kUnscaledScores) && c->attention_scale == 0) c->attention_scale = 1;
   if (c->attention_scale == 0) c->attention_scale = 1 / std::sqrt(per_head);
   // DeepSeek leaves rotations as long as they were and sharpens the scores instead. Source: its
   // modeling_deepseek.py, yarn_get_mscale(); the key is a tenth of mscale_all_dim.
@@ -251,10 +272,11 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
     if (!is_mistral) c->rope.magnitude /= 1 + 0.1F * std::log(c->rope.scale);
   }
   const bool is_gemma2 = c->architecture == "gemma2";
+  const bool is_capped = is_gemma2 || c->architecture == "gemma3n" || c->architecture == "gemma4";
   c->attention_softcap =
       BM_TRY(scale_or(file, *c, "attn_logit_softcapping", is_gemma2 ? 50.0F : 0.0F));
   c->logit_softcap =
-      BM_TRY(scale_or(file, *c, "final_logit_softcapping", is_gemma2 ? 30.0F : 0.0F));
+      BM_TRY(scale_or(file, *c, "final_logit_softcapping", is_capped ? 30.0F : 0.0F));
   c->qkv_limit = BM_TRY(scale_or(file, *c, "attention.clamp_kqv", 0));
   if (c->row->has(kAlibi))
     c->alibi_bias = BM_TRY(scale_or(file, *c, "attention.max_alibi_bias", 8));
@@ -342,14 +364,15 @@ Status read_experts(const GgufFile& file, const std::string& p, LlamaConfig* c) 
   const uint32_t leading = BM_TRY(file.get_u32(p + "leading_dense_block_count", 0));
   const uint32_t step = BM_TRY(need_or(file, p + "interleave_moe_layer_step", 1, kMaxBlocks));
   // Source: llama.cpp, src/models/bert.cpp.
-  const bool is_sparse = has_key(*c->row, "moe_every_n_layers");
+  const bool is_sparse = c->architecture == "nomic-bert-moe";
   const uint32_t every = is_sparse ? BM_TRY(need(file, p + "moe_every_n_layers", kMaxBlocks)) : 0;
   for (uint32_t i = 0; i < c->block_count; ++i) {
     bool has_experts = is_sparse ? i % every == 1 : i >= leading && (i + 1) % step == 0;
     // Jamba's files do not say which; their tensors do.
-    if (c->row->has(kMamba))
+    if (c->row->has(kMamba) || c->row->has(kExpertsBesideDense) || c->architecture == "mimo2")
       has_experts = file.find_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i)) != nullptr;
     c->blocks[i].has_experts = has_experts && c->blocks[i].has_feed_forward;
+    if (c->architecture == "cohere2moe" && i < leading) c->blocks[i].is_rotated = true;
   }
   return {};
 }
@@ -376,20 +399,23 @@ Status read_latent(const GgufFile& file, const std::string& p, LlamaConfig* c) {
 
 /// Numbers of a key for every block: an array of them, or one for all.
 Status read_floats(const GgufFile& file, const std::string& key, LlamaConfig* c,
-                   const std::function<void(BlockConfig&, float)>& put) {
+                   const std::function<void(BlockConfig&, float)>& put,
+                   bool may_be_infinite = false) {
   const GgufValue* value = file.find(key);
   const bool is_array = value != nullptr && value->type == GgufType::kArray;
   std::vector<float> values(c->block_count);
   if (is_array) {
     const GgufArray& array = value->array;
-    if (array.element != GgufType::kFloat32 || array.count != c->block_count)
+    const uint64_t with_drafts = uint64_t{c->block_count} + c->draft_block_count;
+    if (array.element != GgufType::kFloat32 ||
+        (array.count != c->block_count && array.count != with_drafts))
       return fail(Code::kCorrupt, "metadata {} is not a list of {} numbers", key, c->block_count);
     std::memcpy(values.data(), array.raw.data(), values.size() * sizeof(float));
   } else {
     std::fill(values.begin(), values.end(), BM_TRY(file.get_f32(key)));
   }
   for (uint32_t i = 0; i < c->block_count; ++i) {
-    if (!std::isfinite(values[i]))
+    if (std::isnan(values[i]) || (!may_be_infinite && std::isinf(values[i])))
       return fail(Code::kCorrupt, "metadata {} {} is no number", key, values[i]);
     put(c->blocks[i], values[i]);
   }
@@ -400,11 +426,14 @@ Status read_activation(const GgufFile& file, const std::string& p, LlamaConfig* 
   c->activation = c->row->activation;
   if (has_key(*c->row, "hidden_activation")) {
     const std::string key = p + "hidden_activation";
-    const std::string_view name = BM_TRY(file.get_string(key, "gelu"));
-    if (name != "gelu" && name != "silu")
-      return fail(Code::kUnsupported, "metadata {}: {} is not supported (known: gelu, silu)", key,
-                  quote_name(name));
-    c->activation = name == "silu" ? Activation::kSilu : Activation::kGelu;
+    const bool is_gelu = c->row->activation == Activation::kGelu;
+    const std::string_view name = BM_TRY(file.get_string(key, is_gelu ? "gelu" : "silu"));
+    if (name != "gelu" && name != "silu" && name != "relu2")
+      return fail(Code::kUnsupported, "metadata {}: {} is not supported (known: gelu, silu, relu2)",
+                  key, quote_name(name));
+    c->activation = name == "silu"   ? Activation::kSilu
+                    : name == "gelu" ? Activation::kGelu
+                                     : Activation::kReluSquared;
   }
   if (c->activation != Activation::kXielu) return {};
   const auto softplus = [](float x) { return x > 20 ? x : std::log1p(std::exp(x)); };
@@ -434,7 +463,7 @@ Status read_delta_net(const GgufFile& file, const std::string& p, LlamaConfig* c
   const uint32_t all = c->block_count + c->draft_block_count;
   std::vector<uint32_t> chosen;
   if (const GgufValue* value = file.find(list); value && value->type == GgufType::kArray)
-    chosen = BM_TRY(read_pattern(*value, list, all));
+    chosen = BM_TRY(read_pattern(file, list, all, 0));
   const uint32_t period = BM_TRY(need_or(file, p + "full_attention_interval", 4, kMaxBlocks));
   for (uint32_t i = 0; i < c->block_count; ++i) {
     c->blocks[i].is_recurrent = chosen.empty() ? (i + 1) % period != 0 : chosen[i] != 0;
@@ -470,26 +499,27 @@ Status read_mamba(const GgufFile& file, const std::string& p, LlamaConfig* c) {
 }
 
 /// A number of each block, given once for all or as a list; 0 in blocks that lack what it counts.
-/// Where there is any it is the same.
+/// Where there is any it is the same, or `may_differ`. `common`: the largest.
 Result<std::vector<uint32_t>> read_counts(const GgufFile& file, const std::string& key,
-                                          uint32_t blocks, uint32_t* common) {
+                                          uint32_t blocks, uint32_t* common,
+                                          bool may_differ = false, uint32_t drafts = 0) {
   const GgufValue* value = file.find(key);
   if (value == nullptr || value->type != GgufType::kArray) {
     *common = BM_TRY(need(file, key, kMaxWidth));
     return std::vector<uint32_t>(blocks, *common);
   }
   const std::vector<int32_t> list = BM_TRY(file.get_i32s(key));
-  if (list.size() != blocks)
+  if (list.size() != blocks && list.size() != size_t{blocks} + drafts)
     return fail(Code::kCorrupt, "metadata {} is not a list of {} numbers", key, blocks);
   std::vector<uint32_t> out;
   *common = 0;
-  for (const int32_t n : list) {
+  for (const int32_t n : std::span(list).first(blocks)) {
     const auto count = static_cast<uint32_t>(n);
-    if (n < 0 || (count != 0 && *common != 0 && count != *common))
+    if (n < 0 || (!may_differ && count != 0 && *common != 0 && count != *common))
       return fail(Code::kUnsupported, "metadata {}: {} in one block, {} in another", key, n,
                   *common);
     if (count > kMaxWidth) return fail(Code::kCorrupt, "metadata {}: {} is too large", key, n);
-    if (count != 0) *common = count;
+    *common = std::max(*common, count);
     out.push_back(count);
   }
   return out;
@@ -503,7 +533,21 @@ Status read_feed_forward_length(const GgufFile& file, const std::string& p, Llam
   }
   if (c->row->has(kOneOfThree)) {
     const auto lengths = BM_TRY(read_counts(file, key, c->block_count, &c->feed_forward_length));
-    for (size_t i = 0; i < lengths.size(); ++i) c->blocks[i].has_feed_forward = lengths[i] != 0;
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      c->blocks[i].has_feed_forward = lengths[i] != 0;
+      c->blocks[i].feed_forward_length = lengths[i];
+    }
+    return {};
+  }
+  if (c->row->has(kUnevenBlocks) && file.find(key) != nullptr) {
+    const auto lengths = BM_TRY(read_counts(file, key, c->block_count, &c->feed_forward_length,
+                                            true, c->draft_block_count));
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      if (lengths[i] == 0 && !c->row->has(kMayLackAttention))
+        return fail(Code::kUnsupported, "metadata {}: block {} has no feed-forward", key, i);
+      c->blocks[i].has_feed_forward = lengths[i] != 0;
+      c->blocks[i].feed_forward_length = lengths[i];
+    }
     return {};
   }
   // Files whose blocks all have experts may lack it.
@@ -513,7 +557,145 @@ Status read_feed_forward_length(const GgufFile& file, const std::string& p, Llam
                                : BM_TRY(need_or(file, key, expert_length, kMaxWidth));
   // The first Qwen counts the rows of gate and up together.
   if (c->architecture == "qwen") c->feed_forward_length /= 2;
+  for (BlockConfig& b : c->blocks)
+    b.feed_forward_length =
+        c->architecture == "arctic" ? c->embedding_length : c->feed_forward_length;
   return {};
+}
+
+/// Heads that may differ from block to block; their lengths may be others in those with a window.
+Status read_uneven_heads(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  const std::string count_key = p + "attention.head_count", kv_key = count_key + "_kv";
+  const uint32_t drafts = c->draft_block_count;
+  const auto counts =
+      BM_TRY(read_counts(file, count_key, c->block_count, &c->head_count, true, drafts));
+  const bool has_kv = file.find(kv_key) != nullptr;
+  const auto kv_counts =
+      has_kv ? BM_TRY(read_counts(file, kv_key, c->block_count, &c->head_count_kv, true, drafts))
+             : counts;
+  c->head_count_kv = std::ranges::max(kv_counts);
+  for (uint32_t i = 0; i < c->block_count; ++i) {
+    BlockConfig& b = c->blocks[i];
+    b.has_attention = counts[i] != 0 && kv_counts[i] != 0;
+    b.is_linear = counts[i] != 0 && kv_counts[i] == 0;
+    if (!b.has_attention && !c->row->has(kMayLackAttention))
+      return fail(Code::kUnsupported, "metadata {}: block {} has no heads", kv_key, i);
+    // Nothing here was ever compared with a model that has such blocks.
+    if (!b.has_feed_forward && counts[i] != 0)
+      return fail(Code::kUnsupported,
+                  "metadata {}feed_forward_length: block {} has heads and no feed-forward", p, i);
+    // Of blocks without, those of others: nothing is made of them.
+    c->head_kinds.push_back({.count = b.has_attention ? counts[i] : c->head_count,
+                             .count_kv = b.has_attention ? kv_counts[i] : c->head_count_kv});
+    b.heads = i;
+  }
+  if (c->head_count_kv == 0)
+    return fail(Code::kUnsupported, "metadata {}: no block has attention", kv_key);
+  return {};
+}
+
+/// Which blocks have heads alike; their lengths. After read_blocks().
+Status number_head_kinds(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  const std::string local_key = p + "attention.key_length_swa";
+  uint32_t local_length = c->head_length;
+  if (has_key(*c->row, "attention.key_length_swa")) {
+    local_length = BM_TRY(need_or(file, local_key, c->head_length, kMaxWidth));
+    const uint32_t values = BM_TRY(file.get_u32(p + "attention.value_length_swa", local_length));
+    if (values != local_length)
+      return fail(Code::kUnsupported, "metadata {}attention.value_length_swa {} differs from {}", p,
+                  values, local_length);
+  }
+  const std::vector<HeadKind> each = std::move(c->head_kinds);
+  c->head_kinds.clear();
+  for (BlockConfig& b : c->blocks) {
+    HeadKind kind{.count = c->head_count,
+                  .count_kv = c->head_count_kv,
+                  .length = c->head_length,
+                  .value_length = 0};
+    if (!each.empty()) kind = each[b.heads];
+    kind.length = b.is_local ? local_length : c->head_length;
+    kind.value_length = c->row->has(kShortValues) ? c->value_length : kind.length;
+    const auto at = std::ranges::find(c->head_kinds, kind);
+    b.heads = static_cast<uint32_t>(at - c->head_kinds.begin());
+    if (at == c->head_kinds.end()) c->head_kinds.push_back(kind);
+  }
+  c->head_length = std::max(c->head_length, local_length);
+  c->local_rope.length = c->rope.length = c->rope_length;
+  // Blocks that see all rotate half of what the others do. Source: llama.cpp, step35.cpp.
+  if (c->architecture == "step35") c->rope.length = c->rope_length /= 2;
+  if (has_key(*c->row, "rope.dimension_count_swa"))
+    c->local_rope.length = BM_TRY(need_or(file, p + "rope.dimension_count_swa",
+                                          std::min(local_length, c->local_rope.length), kMaxWidth));
+  return {};
+}
+
+/// What single families say of single blocks. Source: llama.cpp, src/models/granite-swa.cpp,
+/// step35.cpp, and of its limits build_moe_ffn() and build_ffn().
+Status read_details(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  const std::string pattern = p + "attention.rope_pattern";
+  if (has_key(*c->row, "attention.rope_pattern") && file.find(pattern) != nullptr) {
+    const auto rotated = BM_TRY(read_pattern(file, pattern, c->block_count, c->draft_block_count));
+    for (uint32_t i = 0; i < c->block_count; ++i) c->blocks[i].is_rotated = rotated[i] != 0;
+  }
+  if (!has_key(*c->row, "swiglu_clamp_exp")) return {};
+  if (file.find(p + "swiglu_clamp_exp") != nullptr)
+    BM_TRY(read_floats(file, p + "swiglu_clamp_exp", c,
+                       [](BlockConfig& b, float v) { b.expert_limit = v; }));
+  if (file.find(p + "swiglu_clamp_shexp") != nullptr)
+    BM_TRY(read_floats(file, p + "swiglu_clamp_shexp", c,
+                       [](BlockConfig& b, float v) { b.limit = v; }));
+  return {};
+}
+
+/// The last blocks may have no keys and values of their own: they read those of the last block
+/// before them that sees as much. Source: transformers, modeling_gemma3n.py, Gemma3nTextAttention.
+Status read_shared_kv(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  for (uint32_t i = 0; i < c->block_count; ++i) c->blocks[i].kv_block = i;
+  if (!has_key(*c->row, "attention.shared_kv_layers")) return {};
+  const std::string key = p + "attention.shared_kv_layers";
+  const uint32_t shared = BM_TRY(file.get_u32(key, 0));
+  if (shared >= c->block_count)
+    return fail(Code::kCorrupt, "metadata {} {} is not below {}block_count {}", key, shared, p,
+                c->block_count);
+  const uint32_t first = c->block_count - shared;
+  for (uint32_t i = first; i < c->block_count; ++i) {
+    BlockConfig& b = c->blocks[i];
+    b.kv_block = first;
+    while (b.kv_block > 0 && c->blocks[b.kv_block - 1].is_local != b.is_local) --b.kv_block;
+    if (b.kv_block-- == 0)
+      return fail(Code::kCorrupt, "metadata {} {}: no block before {} sees as much as it", key,
+                  shared, i);
+    const HeadKind &mine = c->heads_of(i), &theirs = c->heads_of(b.kv_block);
+    if (mine.count_kv != theirs.count_kv || mine.length != theirs.length)
+      return fail(Code::kCorrupt, "metadata {} {}: blocks {} and {} have other heads", key, shared,
+                  i, b.kv_block);
+  }
+  return {};
+}
+
+/// What Gemma 3n has besides. Source: transformers, modeling_gemma3n.py.
+Status read_altup(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  if (c->row->has(kLayerInputs)) {
+    const std::string key = p + "embedding_length_per_layer_input";
+    c->layer_input_length = BM_TRY(file.get_u32(key, 0));
+    if (c->layer_input_length > kMaxWidth || (c->row->has(kAltup) && c->layer_input_length == 0))
+      return fail(Code::kCorrupt, "metadata {}: {} is outside 1 to {}", key, c->layer_input_length,
+                  kMaxWidth);
+  }
+  if (!c->row->has(kAltup)) return {};
+  c->altup.count = BM_TRY(need_or(file, p + "altup.num_inputs", 4, 64));
+  if (c->altup.count < 2) return fail(Code::kCorrupt, "metadata {}altup.num_inputs is 1", p);
+  const uint32_t active = BM_TRY(file.get_u32(p + "altup.active_idx", 0));
+  if (active != 0)
+    return fail(Code::kUnsupported, "metadata {}altup.active_idx {} is not supported (known: 0)", p,
+                active);
+  // Its 95th percentile: what llama.cpp gives the first ten blocks, whatever files say.
+  const std::string key = p + "activation_sparsity_scale";
+  for (uint32_t i = 0; i < c->block_count && i < 10; ++i) c->blocks[i].sparsity = 1.6448536F;
+  if (file.find(key) == nullptr) return {};
+  return read_floats(
+      file, key, c, [](BlockConfig& b, float v) { b.sparsity = std::isfinite(v) ? v : 0.0F; },
+      true);
 }
 
 /// Heads of keys, a number for all blocks or a list; blocks without are recurrent. After
@@ -528,6 +710,7 @@ Status read_heads(const GgufFile& file, const std::string& p, LlamaConfig* c) {
     return {};
   }
   const std::string key = p + "attention.head_count_kv";
+  if (row.has(kUnevenBlocks)) return read_uneven_heads(file, p, c);
   c->head_count = BM_TRY(need(file, p + "attention.head_count", kMaxWidth));
   const GgufValue* value = file.find(key);
   if (value == nullptr || value->type != GgufType::kArray) {
@@ -563,7 +746,10 @@ Status read_head_lengths(const GgufFile& file, const std::string& p, LlamaConfig
   c->head_length = BM_TRY(
       need_or(file, p + "attention.key_length", c->embedding_length / c->head_count, kMaxWidth));
   const uint32_t value_length = BM_TRY(file.get_u32(p + "attention.value_length", c->head_length));
-  if (value_length != c->head_length && !c->row->has(kLatent))
+  c->value_length = value_length;
+  const bool may_differ = c->row->has(kLatent) || (c->row->has(kShortValues) && value_length > 0 &&
+                                                   value_length < c->head_length);
+  if (value_length != c->head_length && !may_differ)
     return fail(Code::kUnsupported,
                 "metadata {}attention.value_length {} differs from the key length {}", p,
                 value_length, c->head_length);
@@ -583,23 +769,29 @@ Status read_recurrences(const GgufFile& file, const std::string& p, LlamaConfig*
 }
 
 std::string epsilon_key(const LlamaConfig& c) {
-  return c.architecture + (c.row->norm == NormKind::kRms ? ".attention.layer_norm_rms_epsilon"
-                                                         : ".attention.layer_norm_epsilon");
+  return c.architecture + (c.norm == NormKind::kRms ? ".attention.layer_norm_rms_epsilon"
+                                                    : ".attention.layer_norm_epsilon");
 }
 
 Status check_consistency(const LlamaConfig& c, const std::string& p) {
-  if (c.head_count % c.head_count_kv != 0)
-    return fail(
-        Code::kCorrupt,
-        "metadata {0}attention.head_count {1} is not a multiple of {0}attention.head_count_kv {2}",
-        p, c.head_count, c.head_count_kv);
-  if (c.head_length % 2 != 0)
-    return fail(Code::kCorrupt, "head length {} is odd; rotary positions need pairs",
-                c.head_length);
-  if (c.rope_length > c.head_length || c.rope_length % 2 != 0)
-    return fail(Code::kCorrupt,
-                "metadata {}rope.dimension_count {} does not fit the head length {}", p,
-                c.rope_length, c.head_length);
+  for (const HeadKind& kind : c.head_kinds) {
+    if (kind.count % kind.count_kv != 0)
+      return fail(Code::kCorrupt,
+                  "metadata {0}attention.head_count {1} is not a multiple of "
+                  "{0}attention.head_count_kv {2}",
+                  p, kind.count, kind.count_kv);
+    if (kind.length % 2 != 0)
+      return fail(Code::kCorrupt, "head length {} is odd; rotary positions need pairs",
+                  kind.length);
+  }
+  for (const BlockConfig& b : c.blocks) {
+    const uint32_t rotated = (b.is_local ? c.local_rope : c.rope).length,
+                   length = c.head_kinds[b.heads].length;
+    if (rotated > length || rotated % 2 != 0)
+      return fail(Code::kCorrupt,
+                  "metadata {}rope.dimension_count {} does not fit the head length {}", p, rotated,
+                  length);
+  }
   if (!(c.norm_epsilon > 0) || !(c.norm_epsilon < 1))
     return fail(Code::kCorrupt, "metadata {} {} is not in (0, 1)", epsilon_key(c), c.norm_epsilon);
   for (const float base : {c.rope.base, c.local_rope.base})
@@ -630,6 +822,18 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
                 "metadata {0}nextn_predict_layers {1} is not below {0}block_count {2}", p,
                 c.draft_block_count, c.block_count);
   c.block_count -= c.draft_block_count;
+  if (has_key(*c.row, "num_loops")) {
+    const uint32_t loops = BM_TRY(need_or(file, p + "num_loops", 1, kMaxBlocks));
+    if (loops > 1) c.loop_length = c.block_count;
+    if (uint64_t{loops} * c.block_count > kMaxBlocks)
+      return fail(Code::kCorrupt, "metadata {}num_loops {} is too large", p, loops);
+    c.block_count *= loops;
+    c.has_loop_norm = !BM_TRY(file.get_bool(p + "skip_loop_final_norm", false));
+  }
+  c.norm = c.row->norm;
+  // Which norm such a file has, its key says. Source: llama.cpp, src/models/cohere2moe.cpp.
+  if (c.architecture == "cohere2moe" && file.find(p + "attention.layer_norm_rms_epsilon"))
+    c.norm = NormKind::kRms;
   c.blocks.resize(c.block_count);
   BM_TRY(read_feed_forward_length(file, p, &c));
   BM_TRY(read_heads(file, p, &c));
@@ -639,7 +843,16 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   c.norm_epsilon = BM_TRY(file.get_f32(epsilon_key(c), 1e-5F));
   c.rope.base = BM_TRY(file.get_f32(p + "rope.freq_base", 10000.0F));
   BM_TRY(read_rope_scaling(file, p, &c));
+  // Source: llama.cpp, src/models/hunyuan-vl.cpp.
+  if (const float alpha = BM_TRY(scale_or(file, c, "rope.scaling.alpha", 0)); alpha > 0) {
+    const float length = static_cast<float>(c.head_length);
+    c.rope.base *= std::pow(alpha, length / (length - 2));
+  }
   BM_TRY(read_blocks(file, p, &c));
+  BM_TRY(read_details(file, p, &c));
+  BM_TRY(number_head_kinds(file, p, &c));
+  BM_TRY(read_shared_kv(file, p, &c));
+  BM_TRY(read_altup(file, p, &c));
   if (c.row->has(kRopeSwitch) && !BM_TRY(file.get_bool(p + "rope.scaling.finetuned", true)))
     for (BlockConfig& b : c.blocks) b.is_rotated = false;
   BM_TRY(read_activation(file, p, &c));

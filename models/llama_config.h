@@ -16,6 +16,8 @@ struct RopeConfig {
   float base = 10000.0F;
   float scale = 1.0F;        ///< positions are divided by it
   float magnitude = 1.0F;    ///< what is rotated is multiplied by it
+  uint32_t length = 0;       ///< leading components of a head that are rotated
+  bool has_factors = true;   ///< frequencies are divided by what the file has for that
   bool is_longrope = false;  ///< the file has two sets of factors
   /// YaRN: fast pairs keep their frequency, slow ones have it divided by `scale`. Source: ggml,
   /// rope_yarn().
@@ -28,13 +30,31 @@ struct RopeConfig {
   bool operator==(const RopeConfig&) const = default;
 };
 
+/// Heads of a block.
+struct HeadKind {
+  uint32_t count = 0, count_kv = 0, length = 0;
+  uint32_t value_length = 0;  ///< values are kept filled up with zeroes to `length`
+
+  bool operator==(const HeadKind&) const = default;
+};
+
 struct BlockConfig {
+  uint32_t heads = 0;                ///< index into LlamaConfig::head_kinds
+  uint32_t kv_block = 0;             ///< whose keys and values it reads: its own, or an earlier one
+  uint32_t feed_forward_length = 0;  ///< hidden units of a dense one
+  /// Of the gate's outputs, only what lies so many standard deviations above their mean stays. 0:
+  /// all do.
+  float sparsity = 0.0F;
+  /// Largest output of the activation, and absolute value of what it is multiplied with, of experts
+  /// and of other feed-forwards. 0: any.
+  float expert_limit = 0.0F, limit = 0.0F;
   uint32_t window = 0;  ///< positions that a token sees, itself among them; 0: all
   uint32_t chunk = 0;   ///< a token sees its own run of this many positions; 0: all
   bool is_rotated = true;
   bool is_local = false;         ///< rotates by `local_rope`
   bool is_recurrent = false;     ///< has a state of fixed size
   bool has_attention = true;     ///< has keys and values; a recurrent block may have both
+  bool is_linear = false;        ///< a matrix (that of attention's results) stands for attention
   bool has_feed_forward = true;  ///< false: x + attention(norm(x)) is all
   /// Activation::kXielu: of positive values, of negative ones, of both, and the least of them.
   struct Xielu {
@@ -74,17 +94,29 @@ struct RecurrentConfig {
   uint64_t inner() const { return uint64_t{heads} * length; }
 };
 
+/// Alternating updates: a token has several vectors, of which a block computes one and predicts the
+/// others. Source: "Alternating Updates for Efficient Transformers" (Baykal and others, 2023).
+struct AltupConfig {
+  uint32_t count = 0;        ///< vectors of a token; 0: there is one
+  uint32_t laurel_rank = 0;  ///< components that every block has of its input beside attention
+};
+
 struct LlamaConfig {
   std::string architecture;     ///< "llama", "qwen2", "qwen3", "gemma" …
   uint32_t context_length = 0;  ///< tokens the model was trained for
   uint32_t embedding_length = 0;
   uint32_t block_count = 0;
-  uint32_t draft_block_count = 0;  ///< blocks after those, which guess further tokens: not used
-  uint32_t feed_forward_length = 0;
-  uint32_t head_count = 0;
-  uint32_t head_count_kv = 0;
-  uint32_t head_length = 0;
-  uint32_t rope_length = 0;  ///< leading components of a head that are rotated
+  uint32_t loop_length = 0;    ///< blocks of a pass; all passes have the same weights. 0: one pass
+  bool has_loop_norm = false;  ///< what a pass gives the next is normalised, as the output is
+  uint32_t draft_block_count = 0;    ///< blocks after those, which guess further tokens: not used
+  uint32_t feed_forward_length = 0;  ///< the largest of all blocks
+  uint32_t head_count = 0;           ///< likewise
+  uint32_t head_count_kv = 0;        ///< likewise
+  uint32_t head_length = 0;          ///< likewise
+  uint32_t value_length = 0;         ///< of a head
+  uint32_t rope_length = 0;          ///< of blocks without a window
+  uint32_t layer_input_length = 0;   ///< of what every block has of a token's own; 0: none
+  std::vector<HeadKind> head_kinds;  ///< of blocks with attention
   uint32_t vocab_size = 0;
   float norm_epsilon = 1e-5F;
   RopeConfig rope, local_rope;
@@ -95,16 +127,19 @@ struct LlamaConfig {
   ExpertConfig experts;
   LatentConfig latent;
   RecurrentConfig recurrent;
+  AltupConfig altup;
   float embedding_scale = 1.0F;
   float residual_scale = 1.0F;     ///< of what attention and feed-forward add
   float attention_scale = 1.0F;    ///< of the scores
+  float value_scale = 1.0F;        ///< of what attention gives
   float attention_softcap = 0.0F;  ///< scores become c·tanh(score/c); 0: they stay
   float logit_softcap = 0.0F;      ///< likewise
   float logit_scale = 1.0F;
-  /// Queries of blocks without rotation are multiplied by
-  /// 1 + temperature_scale · ln(1 + ⌊(position + 1) / temperature_length⌋). 0: they are not.
+  /// Queries of blocks without rotation, or of all (kTemperature), are multiplied by
+  /// 1 + temperature_scale · ln(1 + ⌊(position + temperature_offset) / temperature_length⌋). 0:
+  /// they are not.
   float temperature_scale = 0.0F;
-  uint32_t temperature_length = 0;
+  uint32_t temperature_length = 0, temperature_offset = 0;
   bool has_l2_norm = false;  ///< rotated queries and keys are divided by their root mean square
   float qkv_limit = 0.0F;    ///< queries, keys and values are clipped to ±limit; 0: they are not
   float alibi_bias = 0.0F;   ///< largest slope's exponent; see llama.cpp, ggml_soft_max_ext()
@@ -113,6 +148,16 @@ struct LlamaConfig {
   bool is_causal = true;  ///< false: every token sees all others, and hidden states are the result
   Activation activation = Activation::kSilu;  ///< that of the row, unless the file says otherwise
   const Architecture* row = nullptr;
+  NormKind norm = NormKind::kRms;  ///< likewise
+
+  const HeadKind& heads_of(size_t block) const { return head_kinds[blocks[block].heads]; }
+  bool has_own_kv(size_t block) const {
+    return blocks[block].has_attention && blocks[block].kv_block == block;
+  }
+  /// Of all the vectors that a token has between blocks.
+  uint64_t stream_length() const {
+    return uint64_t{embedding_length} * (altup.count > 0 ? altup.count : 1);
+  }
 
   /// Every key under the architecture's prefix is read, or known to change no result.
   /// Errors: kUnsupported (architecture, experts of an architecture without, rope scaling, a

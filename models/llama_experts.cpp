@@ -53,22 +53,26 @@ std::pair<Tensor, Tensor> Llama::route(const Block& b, const QuantisedActivation
   // The least sum is llama.cpp's, the smallest normal number of float16.
   if (e.is_normalised) weights = weights / weights.sum({1}, true).maximum(6.103515625e-5);
   if (e.scale != 1.0F) weights = weights * static_cast<double>(e.scale);
+  if (b.experts.scales.is_valid())
+    weights = weights * b.experts.scales.cast(DType::kF32).take(chosen);
   return {chosen, weights.contiguous()};
 }
 
-Tensor Llama::mix_experts(size_t block, const Tensor& x) const {
+Tensor Llama::mix_experts(size_t block, const Tensor& x, const Tensor& routed) const {
   const Block& b = blocks_[block];
   const ExpertConfig& e = config_.experts;
   const Experts& w = b.experts;
   const SymInt m = x.size(0);
   const int64_t count = e.count, used = e.used, width = config_.embedding_length;
   const QuantisedActivations in(x.contiguous());
-  const auto [chosen, weights] = route(b, in);
+  const auto [chosen, weights] =
+      routed.is_valid() ? route(b, QuantisedActivations(routed.contiguous())) : route(b, in);
   const SymInt pairs = m * used;
   const Tensor expert = chosen.reshape({pairs}).cast(DType::kU32).contiguous();
   const auto biased = [&](const Tensor& t, const Tensor& bias) {
     return bias.is_valid() ? t + bias.take(expert).cast(DType::kF32) : t;
   };
+  const float limit = config_.blocks[block].expert_limit;
   const bool weighs_inputs = config_.row->has(kWeightedInputs);
   const QuantisedActivations weighted(
       weighs_inputs ? (x.unsqueeze(1) * weights.unsqueeze(2)).reshape({pairs, width}) : Tensor());
@@ -78,26 +82,37 @@ Tensor Llama::mix_experts(size_t block, const Tensor& x) const {
     if (w.gate_up.is_valid()) {
       const int64_t length = e.length;
       const Tensor both = w.gate_up.linear(of_pair, expert, count).contiguous();
-      return activated(block, both.slice(1, {0, length}), both.slice(1, {length, 2 * length}));
+      return activated(block, both.slice(1, {0, length}), both.slice(1, {length, 2 * length}),
+                       limit);
     }
     // Stored: two products in one kernel are computed slower than one after the other.
     const Tensor up = biased(w.up.linear(of_pair, expert, count), w.up_bias).contiguous();
     if (!w.gate.is_valid()) return activate(block, up);
     const Tensor gate = biased(w.gate.linear(of_pair, expert, count), w.gate_bias).contiguous();
-    return activated(block, gate, up);
+    return activated(block, gate, up, limit);
   };
   const QuantisedActivations hidden(hidden_of_pairs().contiguous());
   Tensor out = biased(w.down.linear(hidden, expert, count), w.down_bias).reshape({m, used, width});
   if (!weighs_inputs) out = out.contiguous() * weights.unsqueeze(2);
   out = out.sum({1});
   if (!w.shared_up.matrix.is_valid()) return out;
-  Tensor shared =
-      w.shared_gate.matrix.is_valid()
-          ? gated(block, in, w.shared_gate, w.shared_up, w.shared_down)
-          : project(QuantisedActivations(activate(block, project(in, w.shared_up)).contiguous()),
-                    w.shared_down);
+  Tensor shared;
+  if (w.shared_gate.matrix.is_valid()) {
+    shared = gated(block, in, w.shared_gate, w.shared_up, w.shared_down);
+  } else {
+    Tensor hidden_of_shared = project(in, w.shared_up);
+    const int64_t length = e.shared_length;
+    if (hidden_of_shared.size(1).constant() == 2 * length) {  // of gate and up together
+      const Tensor both = hidden_of_shared.contiguous();
+      hidden_of_shared =
+          activated(block, both.slice(1, {0, length}), both.slice(1, {length, 2 * length}), 0);
+    } else {
+      hidden_of_shared = activate(block, hidden_of_shared);
+    }
+    shared = project(QuantisedActivations(hidden_of_shared.contiguous()), w.shared_down);
+  }
   if (w.shared_router.is_valid()) shared = shared * w.shared_router.linear(in).sigmoid();
-  return out + shared;
+  return config_.row->has(kHalvedExperts) ? (out + shared) * 0.5 : out + shared;
 }
 
 }  // namespace bm::models

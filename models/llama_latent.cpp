@@ -8,13 +8,14 @@
 namespace bm::models {
 
 Llama::LatentParts Llama::latent_parts(size_t block, const Tensor& x, const SymInt& rows,
-                                       const RopeRows& rope) const {
+                                       const RopeRows& rope,
+                                       const std::function<Tensor()>& positions) const {
   const Block& b = blocks_[block];
   const int64_t heads = config_.head_count, rank = config_.latent.rank,
                 rotated = config_.rope_length, plain = config_.head_length - rotated;
   const QuantisedActivations in(x);
   const bool is_compressed = b.latent.query_down.matrix.is_valid();
-  const Tensor q =
+  Tensor q =
       [&] {
         if (!is_compressed) return project(in, b.query);
         const Tensor components = project(in, b.latent.query_down).contiguous();
@@ -22,6 +23,7 @@ Llama::LatentParts Llama::latent_parts(size_t block, const Tensor& x, const SymI
       }()
           .contiguous()
           .reshape({rows, heads, config_.head_length});
+  if (config_.temperature_scale != 0.0F) q = (q * temperature(positions())).contiguous();
   const Tensor all = project(in, b.latent.key_down).contiguous();
   const Tensor components = norm(all.slice(1, {0, rank}).contiguous(), b.latent.key_norm);
   const Tensor key_turned =
@@ -55,10 +57,16 @@ Tensor Llama::mix_latent(size_t block, const Tensor& queries, const Tensor& past
 Tensor Llama::attend_latent(size_t block, const Tensor& x, const SymInt& count,
                             const SymInt& position, KvCache& cache) const {
   KvRows& keys = cache.keys[block];
-  const LatentParts parts = latent_parts(
-      block, x, count, {cache.rope, [&](const Tensor& table, int64_t width) {
-                          return table.shrink({{position, position + count}, {0, 1}, {0, width}});
-                        }});
+  const LatentParts parts =
+      latent_parts(block, x, count,
+                   {cache.rope,
+                    [&](const Tensor& table, int64_t width) {
+                      return table.shrink({{position, position + count}, {0, 1}, {0, width}});
+                    }},
+                   [&] {
+                     const std::string& at = place(block).device;
+                     return Tensor::arange(count, DType::kI64, at) + Tensor::value_of(position, at);
+                   });
   keys.store(position, count, parts.stored.unsqueeze(1));
   const Tensor past = keys.load(position + count).permute({1, 0, 2});
   return project_output(block, mix_latent(block, parts.queries, past, count, position));

@@ -19,7 +19,8 @@ namespace {
 constexpr const char *kEmbedding = "token_embd.weight", *kOutput = "output.weight",
                      *kFactors = "rope_freqs.weight", *kLongFactors = "rope_factors_long.weight",
                      *kShortFactors = "rope_factors_short.weight",
-                     *kTokenTypes = "token_types.weight";
+                     *kTokenTypes = "token_types.weight",
+                     *kLayerEmbedding = "per_layer_token_embd.weight";
 
 /// Stored type if kernels read it directly.
 std::optional<DType> direct_dtype(GgmlType type) {
@@ -183,6 +184,17 @@ class LlamaLoader {
                   "{}: this model makes embeddings, which processes do not share; one process "
                   "divides it over several devices",
                   model_->config_.architecture);
+    // Blocks that read keys and values of others are where those are, and so is all between; blocks
+    // that several passes go through are together.
+    size_t units = model_->config_.loop_length > 0 ? 1 : blocks;
+    for (uint32_t i = 0; i < blocks; ++i)
+      if (model_->config_.blocks[i].kv_block != i)
+        units = std::min<size_t>(units, model_->config_.blocks[i].kv_block + 1);
+    if (options_.stages > 1 && (units < blocks || model_->config_.layer_input_length > 0))
+      return fail(Code::kUnsupported,
+                  "{}: blocks of this model read more than what the block before gives, which "
+                  "processes do not share; one process divides it over several devices",
+                  model_->config_.architecture);
     if (blocks < options_.stages)
       return fail(Code::kInvalidArgument, "{} stages; the model has {} blocks", options_.stages,
                   blocks);
@@ -190,16 +202,23 @@ class LlamaLoader {
     const auto mine = std::ranges::equal_range(stages, options_.stage);
     model_->first_block_ = static_cast<size_t>(mine.begin() - stages.begin());
     model_->end_block_ = static_cast<size_t>(mine.end() - stages.begin());
-    if (mine.size() < devices_.size())
+    const size_t parts = std::min(units, mine.size());
+    if (parts < devices_.size())
       return fail(Code::kInvalidArgument, "\"{}\" names {} devices; the model has {} blocks{}",
-                  options_.device, devices_.size(), mine.size(),
-                  options_.stages > 1 ? " in this stage" : "");
+                  options_.device, devices_.size(), parts,
+                  options_.stages > 1 ? " in this stage"
+                  : units < blocks    ? " that can be apart"
+                                      : "");
     std::vector<double> room;
     for (runtime::Device* d : devices_) room.push_back(static_cast<double>(free_memory(*d)));
     model_->place_of_block_.assign(blocks, 0);
+    std::vector<double> apart(bytes.begin() + static_cast<ptrdiff_t>(model_->first_block_),
+                              bytes.begin() + static_cast<ptrdiff_t>(model_->end_block_));
+    for (; apart.size() > parts; apart.pop_back()) apart[parts - 1] += apart.back();
+    std::vector<size_t> places = divide(apart, room);
+    places.resize(mine.size(), places.back());
     std::ranges::copy(
-        divide(std::span(bytes).subspan(model_->first_block_, mine.size()), room),
-        model_->place_of_block_.begin() + static_cast<ptrdiff_t>(model_->first_block_));
+        places, model_->place_of_block_.begin() + static_cast<ptrdiff_t>(model_->first_block_));
     return {};
   }
 
@@ -218,13 +237,19 @@ class LlamaLoader {
            (arch.vendor == hal::Vendor::kNull && arch.max_block > 1);
   }
 
+  /// Tables that no vector is multiplied with.
+  bool is_only_taken(const GgufTensor& t) const {
+    return t.name == kLayerEmbedding ||
+           (t.name == kEmbedding && file_->find_tensor(kOutput) != nullptr);
+  }
+
   /// Whether the matrix is packed. CPUs read what lies in the order of their loops faster; GPUs
   /// keep what is in blocks, a quarter of the memory and of the bytes per token or less. Elsewhere
   /// int8 is multiplied no faster than float32.
   bool is_packed(const GgufTensor& t) const {
     const bool is_stack = t.rank == 3 && t.name.ends_with("_exps.weight");
     // Rows that are only taken are best where they are.
-    if (direct_dtype(t.type) && t.name == kEmbedding && file_->find_tensor(kOutput)) return false;
+    if (direct_dtype(t.type) && is_only_taken(t)) return false;
     const hal::Vendor vendor = device().hal().arch().vendor;
     const bool is_cpu =
         vendor == hal::Vendor::kCpu || (vendor == hal::Vendor::kNull && !is_for_gpu());
@@ -320,8 +345,7 @@ class LlamaLoader {
                          [this](std::span<const std::byte> part) { file_->release(part); });
     } else {
       out = Matrix(make(t));
-      const bool is_taken_only = t.name == kEmbedding && file_->find_tensor(kOutput) != nullptr;
-      if (!is_taken_only) model_->has_plain_matrices_ = true;
+      if (!is_only_taken(t)) model_->has_plain_matrices_ = true;
     }
     report(t);
     return out;
@@ -393,8 +417,14 @@ class LlamaLoader {
     if (!c.is_causal && name == kOutput) return true;
     for (uint32_t i = 0; i < c.draft_block_count; ++i)
       if (name.starts_with(fmt::format("blk.{}.", c.block_count + i))) return true;
-    for (uint32_t i = 0; i < model_->config_.block_count; ++i)
-      if (name == fmt::format("blk.{}.attn_rot_embd.weight", i)) return true;
+    for (uint32_t i = 0; i < c.block_count; ++i) {
+      const std::string p = fmt::format("blk.{}.", i);
+      if (name == p + "attn_rot_embd.weight") return true;
+      // Blocks that read the keys and values of others were trained with some of their own.
+      if (c.blocks[i].kv_block == i) continue;
+      for (const char* unused : {"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"})
+        if (name == p + unused) return true;
+    }
     return false;
   }
 
@@ -405,9 +435,12 @@ class LlamaLoader {
     const bool is_long = model_->context_ > c.rope.original_context;
     for (const char* name : {kFactors, kLongFactors, kShortFactors}) {
       if (!file_->find_tensor(name) || (name != kFactors && !c.rope.is_longrope)) continue;
-      const GgufTensor& t = *BM_TRY(find(name, {c.rope_length / 2}));
+      // Blocks that are rotated without factors may rotate more.
+      const bool is_longer = !c.local_rope.has_factors && c.local_rope.length > c.rope_length;
+      const uint32_t pairs = (is_longer ? c.local_rope.length : c.rope_length) / 2;
+      const GgufTensor& t = *BM_TRY(find(name, {pairs}));
       if (name != kFactors && (name == kLongFactors) != is_long) continue;
-      model_->rope_factors_.resize(c.rope_length / 2);
+      model_->rope_factors_.resize(pairs);
       BM_TRY(dequantize_row(t.type, t.data, model_->rope_factors_));
       for (const float factor : model_->rope_factors_)
         if (!(factor > 0) || !std::isfinite(factor))
@@ -427,7 +460,7 @@ class LlamaLoader {
       norm.is_used = need == Need::kYes;
       return norm;
     }
-    // The converter of Falcon-H1 leaves the suffix out. Source: llama.cpp,
+    // The converters of Falcon-H1 and PLaMo 3 leave the suffix out. Source: llama.cpp,
     // src/models/falcon-h1.cpp.
     const bool has_suffix = file_->find_tensor(name + ".weight") || !file_->find_tensor(name);
     const std::string weight = has_suffix ? name + ".weight" : name;
@@ -436,7 +469,7 @@ class LlamaLoader {
     norm.weight = BM_TRY(load(weight, dims));
     // PhiMoE was trained with means taken off; its files are run without. Source: llama.cpp,
     // phi3.cpp.
-    if (c.row->norm == NormKind::kLayer || c.architecture == "phimoe")
+    if (c.norm == NormKind::kLayer || c.architecture == "phimoe")
       BM_TRY(load_optional(norm.bias, name + ".bias", dims));
     return norm;
   }
@@ -446,12 +479,12 @@ class LlamaLoader {
     Llama::Projection p;
     p.matrix = BM_TRY(load_matrix(name + ".weight", columns, rows));
     BM_TRY(load_optional(p.bias, name + ".bias", {rows}));
+    if (model_->config_.row->has(kSubNorms)) BM_TRY(load_optional(p.scale, name + ".scale", {1}));
     return p;
   }
 
   /// Of each head alone, by one gain for all or one for each; or of all heads together.
-  Result<Llama::Norm> load_head_norm(const std::string& name, uint64_t heads) {
-    const uint64_t length = model_->config_.head_length;
+  Result<Llama::Norm> load_head_norm(const std::string& name, uint64_t heads, uint64_t length) {
     const GgufTensor* t = file_->find_tensor(name + ".weight");
     if (t != nullptr && t->rank == 2) return load_norm(name, {length, heads}, Need::kIfThere);
     const bool is_whole = t != nullptr && t->rank == 1 && t->dims[0] == heads * length;
@@ -464,7 +497,7 @@ class LlamaLoader {
   /// token instead of three. Kept weights are looked for by the file's tensors.
   bool can_join_heads(const std::string& p) const {
     // Rows of gates lie among those of queries there.
-    if (model_->config_.row->has(kDeltaNet)) return false;
+    if (model_->config_.row->has(kDeltaNet) || model_->config_.row->has(kSubNorms)) return false;
     if (!is_for_gpu() || options_.keep_weights) return false;
     const GgufTensor* first = file_->find_tensor(p + kHeadMatrices[0] + ".weight");
     return std::ranges::all_of(kHeadMatrices, [&](const char* name) {
@@ -497,25 +530,44 @@ class LlamaLoader {
     return Matrix(Tensor::from_bytes(data, {m, n}, *direct_dtype(t->type), device_name()));
   }
 
-  Status load_attention(const std::string& p, Llama::Block* b) {
+  Status load_attention(uint32_t block, const std::string& p, Llama::Block* b) {
     const LlamaConfig& c = model_->config_;
-    const uint64_t width = c.embedding_length, q = uint64_t{c.head_count} * c.head_length,
-                   kv = uint64_t{c.head_count_kv} * c.head_length;
+    const HeadKind& kind = c.heads_of(block);
+    const uint64_t width = c.embedding_length, q = uint64_t{kind.count} * kind.length,
+                   kv = uint64_t{kind.count_kv} * kind.length,
+                   values = uint64_t{kind.count_kv} * kind.value_length,
+                   results = uint64_t{kind.count} * kind.value_length;
     if (c.latent.rank > 0) return load_latent_attention(p, b);
-    if (c.row->has(kSinks)) b->sinks = BM_TRY(load(p + "attn_sinks.weight", {c.head_count}));
-    if (file_->find_tensor(p + "attn_qkv.weight")) {
-      b->qkv = BM_TRY(load_projection(p + "attn_qkv", width, q + 2 * kv));
+    if (c.row->has(kSinks)) b->sinks = BM_TRY(load(p + "attn_sinks.weight", {kind.count}));
+    if (c.row->has(kMayHaveSinks))
+      BM_TRY(load_optional(b->sinks, p + "attn_sinks.weight", {kind.count}));
+    const bool has_kv = c.has_own_kv(block);
+    if (!has_kv) {
+      b->query = BM_TRY(load_projection(p + "attn_q", width, q));
+    } else if (file_->find_tensor(p + "attn_qkv.weight")) {
+      b->qkv = BM_TRY(load_projection(p + "attn_qkv", width, q + kv + values));
     } else if (can_join_heads(p)) {
-      b->qkv.matrix = BM_TRY(load_joined_heads(p, width, {q, kv, kv}));
+      b->qkv.matrix = BM_TRY(load_joined_heads(p, width, {q, kv, values}));
       b->has_joined_heads = true;
     } else {
       b->query = BM_TRY(load_projection(p + "attn_q", width, c.row->has(kDeltaNet) ? 2 * q : q));
       b->key = BM_TRY(load_projection(p + "attn_k", width, kv));
-      b->value = BM_TRY(load_projection(p + "attn_v", width, kv));
+      // Values may be made of what keys are made of.
+      if (!c.row->has(kValueNorm) || file_->find_tensor(p + "attn_v.weight"))
+        b->value = BM_TRY(load_projection(p + "attn_v", width, values));
     }
-    b->output = BM_TRY(load_projection(p + "attn_output", q, width));
-    b->query_norm = BM_TRY(load_head_norm(p + "attn_q_norm", c.head_count));
-    b->key_norm = BM_TRY(load_head_norm(p + "attn_k_norm", c.head_count_kv));
+    b->output = BM_TRY(load_projection(p + "attn_output", results, width));
+    if (c.row->has(kGatedAttention)) {
+      // Of every result, or of every head.
+      const GgufTensor& gate = *BM_TRY(file_->tensor(p + "attn_gate.weight"));
+      const bool is_of_heads = gate.rank == 2 && gate.dims[1] == kind.count;
+      b->attention_gate =
+          BM_TRY(load_projection(p + "attn_gate", width, is_of_heads ? kind.count : results));
+    }
+    if (c.row->has(kSubNorms))
+      b->attention_sub_norm = BM_TRY(load_norm(p + "attn_sub_norm", {q}, Need::kYes));
+    b->query_norm = BM_TRY(load_head_norm(p + "attn_q_norm", kind.count, kind.length));
+    if (has_kv) b->key_norm = BM_TRY(load_head_norm(p + "attn_k_norm", kind.count_kv, kind.length));
     return {};
   }
 
@@ -635,7 +687,8 @@ class LlamaLoader {
     }
     // The embeddings of ModernBERT are normalised already when its first block reads them.
     const bool may_lack_norm = c.row->has(kEmbeddingNorm) && c.row->has(kNoLogits);
-    if (!c.row->has(kNoPreNorms))
+    const bool has_mixer = model_->has_mixer(block) || !c.row->has(kMayLackAttention);
+    if (!c.row->has(kNoPreNorms) && has_mixer)
       b->attention_norm =
           BM_TRY(load_norm(p + "attn_norm", {width}, may_lack_norm ? Need::kIfThere : Need::kYes));
     if (c.row->has(kSecondAttentionNorm))
@@ -645,7 +698,8 @@ class LlamaLoader {
       b->feed_forward_post_norm = BM_TRY(load_norm(p + "post_ffw_norm", {width}, Need::kYes));
     }
     if (c.row->has(kNoPreNorms) || c.row->has(kParallelBlock)) return {};
-    if (!c.blocks[block].has_feed_forward || !model_->has_mixer(block)) return {};
+    // Of a block that is one of several things the norm goes by the name of attention's.
+    if (!c.blocks[block].has_feed_forward || (has_mixer && !model_->has_mixer(block))) return {};
     const std::string name = p + (c.row->has(kLateFeedForwardNorm)   ? after_attention
                                   : c.row->has(kAttentionOutputNorm) ? "attn_output_norm"
                                                                      : "ffn_norm");
@@ -667,6 +721,15 @@ class LlamaLoader {
                   p);
     x.router = BM_TRY(load_projection(p + "ffn_gate_inp", width, e.count));
     BM_TRY(load_optional(x.router_bias, p + "exp_probs_b.bias", {e.count}));
+    if (c.row->has(kExpertsOfInput))
+      x.before = BM_TRY(load_norm(p + "ffn_norm_exps", {width}, Need::kYes));
+    if (c.row->has(kExpertsBesideDense)) {
+      x.input_scale = BM_TRY(load(p + "ffn_gate_inp.scale", {width}));
+      BM_TRY(load_optional(x.scales, p + "ffn_down_exps.scale", {e.count}));
+      x.before = BM_TRY(load_norm(p + "pre_ffw_norm_2", {width}, Need::kYes));
+      x.after = BM_TRY(load_norm(p + "post_ffw_norm_2", {width}, Need::kYes));
+      x.dense_after = BM_TRY(load_norm(p + "post_ffw_norm_1", {width}, Need::kYes));
+    }
     if (file_->find_tensor(p + "ffn_gate_up_exps.weight")) {
       x.gate_up = BM_TRY(load_stack(p + "ffn_gate_up_exps.weight", width, uint64_t{2} * e.length));
     } else {
@@ -679,9 +742,14 @@ class LlamaLoader {
     BM_TRY(load_optional(x.up_bias, p + "ffn_up_exps.bias", {e.length, e.count}));
     BM_TRY(load_optional(x.down_bias, p + "ffn_down_exps.bias", {width, e.count}));
     if (e.shared_length == 0) return {};
-    if (c.row->feed_forward == FeedForward::kGated)
+    // Some files have gate and up in one matrix.
+    const GgufTensor* up = file_->find_tensor(p + "ffn_up_shexp.weight");
+    const bool is_fused = c.architecture == "granite_swa" && up != nullptr && up->rank == 2 &&
+                          up->dims[1] == uint64_t{2} * e.shared_length;
+    if (c.row->feed_forward == FeedForward::kGated && !is_fused)
       x.shared_gate = BM_TRY(load_projection(p + "ffn_gate_shexp", width, e.shared_length));
-    x.shared_up = BM_TRY(load_projection(p + "ffn_up_shexp", width, e.shared_length));
+    x.shared_up = BM_TRY(
+        load_projection(p + "ffn_up_shexp", width, (is_fused ? 2 : 1) * uint64_t{e.shared_length}));
     x.shared_down = BM_TRY(load_projection(p + "ffn_down_shexp", e.shared_length, width));
     if (!c.row->has(kGatedSharedExpert)) return {};
     const Tensor row = BM_TRY(load(p + "ffn_gate_inp_shexp.weight", {width}));
@@ -692,8 +760,10 @@ class LlamaLoader {
   Status load_feed_forward(uint32_t block, const std::string& p, Llama::Block* b) {
     const LlamaConfig& c = model_->config_;
     if (!c.blocks[block].has_feed_forward) return {};
-    if (c.blocks[block].has_experts) return load_experts(p, b);
-    const uint64_t width = c.embedding_length, hidden = c.feed_forward_length;
+    if (c.blocks[block].has_experts) BM_TRY(load_experts(p, b));
+    const bool has_both = c.row->has(kExpertsBesideDense) || c.row->has(kExpertsOfInput);
+    if (c.blocks[block].has_experts && !has_both) return {};
+    const uint64_t width = c.embedding_length, hidden = c.blocks[block].feed_forward_length;
     b->feed_forward = c.row->feed_forward;
     if (c.row->has(kTensorsTellFeedForward) && !file_->find_tensor(p + "ffn_gate.weight")) {
       const GgufTensor* up = file_->find_tensor(p + "ffn_up.weight");
@@ -706,6 +776,8 @@ class LlamaLoader {
       b->gate = BM_TRY(load_projection(p + "ffn_gate", width, hidden));
     b->up = BM_TRY(load_projection(p + "ffn_up", width, is_fused ? 2 * hidden : hidden));
     b->down = BM_TRY(load_projection(p + "ffn_down", hidden, width));
+    if (c.row->has(kSubNorms))
+      b->feed_forward_sub_norm = BM_TRY(load_norm(p + "ffn_sub_norm", {hidden}, Need::kYes));
     return {};
   }
 
@@ -732,12 +804,23 @@ class LlamaLoader {
     for (uint32_t i = 0; i < c.block_count; ++i) {
       const bool is_mine = i >= model_->first_block_ && i < model_->end_block_;
       if (!at(model_->place_of_block_[i], is_mine)) continue;
+      if (c.loop_length > 0 && i >= c.loop_length) {
+        model_->blocks_[i] = model_->blocks_[i % c.loop_length];
+        continue;
+      }
       const std::string p = fmt::format("blk.{}.", i);
       Llama::Block b;
       BM_TRY(load_norms(i, p, &b));
       if (c.blocks[i].is_recurrent) BM_TRY(load_recurrent(p, &b.recurrent));
-      if (c.blocks[i].has_attention) BM_TRY(load_attention(p, &b));
+      if (c.blocks[i].has_attention) BM_TRY(load_attention(i, p, &b));
+      if (c.blocks[i].is_linear)
+        b.output =
+            BM_TRY(load_projection(p + "attn_output", c.embedding_length, c.embedding_length));
       BM_TRY(load_feed_forward(i, p, &b));
+      BM_TRY(load_layer_input(p, &b));
+      if (c.altup.count > 0) BM_TRY(load_altup(p, &b));
+      if (c.row->has(kLayerInputs))
+        BM_TRY(load_optional(b.scale, p + "layer_output_scale.weight", {1}));
       model_->blocks_[i] = std::move(b);
     }
     if (at(devices_.size() - 1, model_->is_last_stage())) BM_TRY(load_output());
@@ -759,7 +842,62 @@ class LlamaLoader {
       model_->embedding_norm_ = BM_TRY(load_norm("token_embd_norm", {width}, Need::kYes));
     if (c.row->has(kPositionTable))
       model_->positions_ = BM_TRY(load("position_embd.weight", {width, c.context_length}));
+    BM_TRY(load_layer_inputs());
     return load_token_type();
+  }
+
+  /// What all blocks share of their own inputs, and of the vectors of a token.
+  Status load_layer_inputs() {
+    const LlamaConfig& c = model_->config_;
+    const uint64_t width = c.embedding_length,
+                   length = uint64_t{c.layer_input_length} * c.block_count;
+    if (length > 0) {
+      model_->layer_embedding_ = BM_TRY(load_matrix(kLayerEmbedding, length, c.vocab_size));
+      model_->layer_projection_ = BM_TRY(load_projection("per_layer_model_proj", width, length));
+      model_->layer_norm_ =
+          BM_TRY(load_norm("per_layer_proj_norm", {c.layer_input_length}, Need::kYes));
+    }
+    return load_each("altup_proj.weight", &model_->altup_in_);
+  }
+
+  /// A matrix for each vector of a token but the first; none where there is one vector.
+  Status load_each(const char* name, std::vector<Matrix>* out) {
+    const LlamaConfig& c = model_->config_;
+    if (c.altup.count == 0) return {};
+    const uint64_t width = c.embedding_length, others = c.altup.count - 1;
+    const Tensor all = BM_TRY(load(name, {width, width, others}));
+    if (!is_loading_) return {};
+    const auto n = static_cast<int64_t>(width);
+    for (int64_t i = 0; i < static_cast<int64_t>(others); ++i)
+      out->emplace_back(all.slice(0, {i, i + 1}).reshape({n, n}));
+    return {};
+  }
+
+  Status load_layer_input(const std::string& p, Llama::Block* b) {
+    const LlamaConfig& c = model_->config_;
+    const uint64_t width = c.embedding_length, length = c.layer_input_length;
+    if (length == 0) return {};
+    b->layer_input.gate = BM_TRY(load_projection(p + "inp_gate", width, length));
+    b->layer_input.out = BM_TRY(load_projection(p + "proj", length, width));
+    b->layer_input.norm = BM_TRY(load_norm(p + "post_norm", {width}, Need::kYes));
+    return {};
+  }
+
+  Status load_altup(const std::string& p, Llama::Block* b) {
+    const LlamaConfig& c = model_->config_;
+    const uint64_t width = c.embedding_length, count = c.altup.count;
+    Llama::Altup& a = b->altup;
+    a.router_norm = BM_TRY(load_norm(p + "altup_router_norm", {width}, Need::kYes));
+    a.router = BM_TRY(load_projection(p + "altup_router", width, count));
+    a.predict = BM_TRY(load_projection(p + "altup_predict_coef", count, count * count));
+    a.correct = BM_TRY(load_projection(p + "altup_correct_coef", count, count));
+    a.correct_scale = BM_TRY(load(p + "altup_correct_scale.weight", {width}));
+    const GgufTensor* in = BM_TRY(file_->tensor(p + "laurel_l.weight"));
+    const uint64_t rank = in->rank == 2 ? in->dims[1] : 0;
+    a.laurel_in = BM_TRY(load_projection(p + "laurel_l", width, rank));
+    a.laurel_out = BM_TRY(load_projection(p + "laurel_r", rank, width));
+    a.laurel_norm = BM_TRY(load_norm(p + "laurel_post_norm", {width}, Need::kYes));
+    return {};
   }
 
   Status load_output() {
@@ -773,6 +911,7 @@ class LlamaLoader {
                                              : "output_norm";
     if (!c.row->has(kNormsAfterSums))
       model_->output_norm_ = BM_TRY(load_norm(output_norm, {width}, Need::kYes));
+    BM_TRY(load_each("altup_unembd_proj.weight", &model_->altup_out_));
     if (c.is_causal) BM_TRY(load_output_matrix());
     return load_optional(model_->output_.bias, "output.bias", {c.vocab_size});
   }

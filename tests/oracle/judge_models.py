@@ -22,8 +22,10 @@ sys.path.insert(0, HERE)
 from random_transformer import ARCHITECTURES  # noqa: E402
 
 # Baichuan's two sizes differ in how positions are told, and llama.cpp knows them by their blocks.
-PLAIN = {"baichuan": ["--layers", "32"]}
-ENCODERS = {"bert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed", "modern-bert", "neo-bert", "nomic-bert",
+# The windows of two are numbers in its source: these see the whole text.
+PLAIN = {"baichuan": ["--layers", "32"], **dict.fromkeys(("exaone-moe", "smallthinker"), ["--key", "attention.sliding_window=100"])}
+SINGLE = {"plm"}
+ENCODERS = {"bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed", "modern-bert", "neo-bert", "nomic-bert",
             "nomic-bert-moe"}
 # Options of random_transformer.py beyond the plain model.
 VARIANTS = {
@@ -38,6 +40,9 @@ VARIANTS = {
     "olmo2": [["--key", "attention.sliding_window=5"]],
     "qwen2": [["--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key", "rope.scaling.original_context_length=32"]],
     "gptneox": [["--key", "use_parallel_residual=false"]],
+    # Llama.cpp takes a file without inputs of the blocks to have none; values without a matrix are what keys are made of.
+    "gemma4": [["--tensor", "moe", "--key", "embedding_length_per_layer_input=0", "--key", "attention.shared_kv_layers=0"],
+               ["--without", "blk.2.attn_v"]],
     "gemma2": [["--layers", "46"]],
     # Groups by two, as in DeepSeek-V3: llama.cpp does so for V2 too, whose authors' code does not.
     "deepseek2": [["--tensor", "split", "--tensor", "probsbias", "--key", "expert_gating_func=2", "--key", "expert_weights_norm=true"],
@@ -55,7 +60,16 @@ VARIANTS = {
     "exaone4": [["--layers", "64", "--key", "attention.sliding_window=5"]],
     "jina-bert-v2": [["--tensor", "attn_norm_2", "--tensor", "wholeqknorm"], ["--tensor", "fusedup"], ["--tensor", "plainup"]],
     "modern-bert": [["--key", "hidden_activation=silu"]],
-    "mistral3": [["--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key", "rope.scaling.original_context_length=32",
+    "mistral4": [["--tensor", "split", "--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key",
+                  "rope.scaling.original_context_length=16", "--key", "rope.scaling.yarn_log_multiplier=0.1", "--key",
+                  "attention.temperature_scale=0.1", "--key", "attention.temperature_length=16"]],
+    "deci": [["--tensor", "rope_freqs"]],
+    "cohere2moe": [["--key", "attention.layer_norm_rms_epsilon=0.00001"]],
+    "granite_swa": [["--tensor", "moe"]],
+    "mimo2": [["--tensor", "qkv"]],
+    "nanbeige": [["--key", "skip_loop_final_norm=true"]],
+    "step35": [["--tensor", "rope_freqs"]],
+    "mistral3": [["--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key", "rope.scaling.original_context_length=16",
                   "--key", "rope.scaling.yarn_log_multiplier=1.0", "--key", "attention.temperature_scale=0.1"]],
     "phimoe": [["--tensor", "rope_long", "--tensor", "rope_short", "--key", "rope.scaling.type=longrope", "--key",
                 "rope.scaling.original_context_length=512", "--key", "rope.scaling.attn_factor=1.19"]],
@@ -75,7 +89,7 @@ def judge(build, chroot, arch, options, number):
     with open(f"{HERE}/llama_cpp_logits.py") as source, open(f"{folder}/logits.py", "w") as copy:
         copy.write(source.read())
     theirs = subprocess.run(["chroot", chroot, "python3", f"{inside}/logits.py", f"{inside}/{name}", "--tokens",
-                             ",".join(map(str, tokens)), "--out", f"{inside}/theirs"] + ["--hidden"] * is_encoder, stderr=subprocess.PIPE, text=True)
+                             ",".join(map(str, tokens)), "--out", f"{inside}/theirs"] + ["--hidden"] * is_encoder + ["--single"] * (arch in SINGLE), stderr=subprocess.PIPE, text=True)
     if theirs.returncode != 0:
         return "llama.cpp: " + " | ".join(theirs.stderr.strip().splitlines()[-3:])
     ours = subprocess.run([f"{build}/bin/model_logits", f"{folder}/{name}", f"{folder}/ours", "17", *map(str, tokens)],

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """The logits of a GGUF model by llama.cpp's library: a judge that nobody here wrote.
 
-    llama_cpp_logits.py FILE.gguf --tokens 1,2,3 --out logits.f32 [--hidden]
+    llama_cpp_logits.py FILE.gguf --tokens 1,2,3 --out logits.f32 [--hidden] [--single]
 
 Writes the logits of every position, [tokens, vocabulary], as little-endian float32; tokens are fed
 one by one. --hidden: of encoders, the hidden states of the text as a whole, [tokens, embedding length];
@@ -26,6 +26,7 @@ def main():
     ap.add_argument("--tokens", required=True)
     ap.add_argument("--out", required=True)
     ap.add_argument("--hidden", action="store_true")
+    ap.add_argument("--single", action="store_true", help="no room for more than a token at once: PLM's graph is not made for more")
     ap.add_argument("--library", default="libllama.so.0")
     args = ap.parse_args()
     tokens = [int(t) for t in args.tokens.split(",")]
@@ -52,6 +53,9 @@ def main():
     if not model:
         sys.exit(f"{args.file}: llama.cpp does not load it")
     context_params = function("llama_context_default_params", Blob)()
+    if args.single:  # n_ctx, n_batch, n_ubatch come first in llama.h
+        numbers = ctypes.cast(ctypes.byref(context_params), ctypes.POINTER(ctypes.c_uint32))
+        numbers[1] = numbers[2] = 1
     context = function("llama_init_from_model", pointer, pointer, Blob)(model, context_params)
     if not context:
         sys.exit(f"{args.file}: llama.cpp makes no context of it")

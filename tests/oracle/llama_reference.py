@@ -25,28 +25,28 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import gguf_numpy  # noqa: E402
 
 
-LAYER_NORM = {"bloom", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "mpt", "nemotron", "olmo", "orion", "phi2",
+LAYER_NORM = {"cohere2moe", "jais2", "bloom", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "mpt", "nemotron", "olmo", "orion", "phi2",
               "stablelm", "starcoder", "starcoder2", "codeshell", "jais", "bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert",
               "nomic-bert-moe", "modern-bert"}
-INTERLEAVED = {"llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
+INTERLEAVED = {"cohere2moe", "granite_swa", "nanbeige", "arctic", "deci", "maincoder", "mistral4", "plm", "llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
                "smollm3", "xverse", "baichuan", "bailingmoe", "deepseek", "deepseek2", "ernie4_5", "ernie4_5-moe", "granitemoe",
                "llama4", "mistral3", "neo-bert", "llama-embed", "granitehybrid"}
-HALVES = {"exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
+HALVES = {"eurobert", "plamo3", "laguna", "mimo2", "step35", "afmoe", "bitnet", "exaone-moe", "hunyuan_vl", "jais2", "mellum", "openelm", "paddleocr", "smallthinker", "exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
           "qwen3", "seed_oss", "stablelm", "starcoder2", "dbrx", "dots1", "glm4moe", "gpt-oss", "hunyuan-moe", "minicpm3", "olmoe",
           "qwen2moe", "qwen3moe", "apertus", "bailingmoe2", "codeshell", "exaone4", "hunyuan-dense", "minimax-m2", "pangu-embedded",
           "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
-          "gemma-embedding", "falcon-h1"}
+          "gemma-embedding", "falcon-h1", "gemma3n", "gemma4"}
 UNROTATED = {"bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2", "mamba", "mamba2", "jamba", "nemotron_h",
              "nemotron_h_moe"}
 # x = norm(x + f(x)), and no logits.
 ENCODERS = {"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"}
-GELU = ENCODERS - {"nomic-bert"} | {"codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
-PARALLEL = {"cohere2", "command-r", "falcon", "phi2"}
-WINDOW_PERIOD = {"exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
+GELU = ENCODERS - {"nomic-bert"} | {"gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
+PARALLEL = {"cohere2moe", "cohere2", "command-r", "falcon", "phi2"}
+WINDOW_PERIOD = {"cohere2moe": 4, "laguna": 4, "afmoe": 4, "exaone-moe": 4, "mellum": 4, "smallthinker": 4, "gemma3n": 5, "exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
 # Weights of a token's experts sum to 1, where the file does not say.
-NORMALISED = {"llama", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
+NORMALISED = {"granite_swa", "mimo2", "arctic", "mellum", "smallthinker", "llama", "gemma4", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
               "lfm2moe", "granitehybrid"}
-SIGMOID = {"lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
+SIGMOID = {"cohere2moe", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "smallthinker", "lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
 
 
 class Llama:
@@ -60,6 +60,8 @@ class Llama:
         self.meta = lambda key, default=None: m.get(f"{a}.{key}", default)
         self.layers = self.meta("block_count") - self.meta("nextn_predict_layers", 0)
         self.heads = self.meta("attention.head_count") or 1
+        if isinstance(self.heads, list):
+            self.heads = max(self.heads)
         self.kv_heads = self.meta("attention.head_count_kv", self.heads)
         if isinstance(self.kv_heads, list):  # 0: no attention in that block
             self.kv_heads = max(self.kv_heads)
@@ -80,6 +82,8 @@ class Llama:
             self.scale = (self.dim // self.heads) ** -0.5
         if a == "jais":
             self.scale = 1 / self.head_dim
+        if a in ("gemma3n", "gemma4"):
+            self.scale = 1.0
         self.is_causal = self.meta("attention.causal", True)
         self.parallel = a in PARALLEL or (a == "gptneox" and self.meta("use_parallel_residual", True))
         if a == "stablelm":
@@ -87,12 +91,16 @@ class Llama:
         self.make_frequencies()
 
     def make_frequencies(self):
+        self.rotated_locally = self.meta("rope.dimension_count_swa", self.rotated)
+        if self.arch == "step35":
+            self.rotated //= 2
+        self.rotated_globally = self.rotated
         i = torch.arange(0, self.rotated, 2, dtype=torch.float64)
-        base = self.meta("rope.freq_base", 10000.0)
+        base = self.meta("rope.freq_base", 10000.0) * self.meta("rope.scaling.alpha", 1.0) ** (self.head_dim / (self.head_dim - 2))
         plain = base ** (-i / self.rotated)
         for name in ("rope_freqs", "rope_factors_short"):
             if name + ".weight" in self.w:
-                plain = plain / self.w[name + ".weight"].double()
+                plain = plain / self.w[name + ".weight"].double()[:len(plain)]
         kind, factor = self.meta("rope.scaling.type", "none"), self.meta("rope.scaling.factor", 1.0)
         self.magnitude = self.meta("rope.scaling.attn_factor", 1.0)
         if kind not in ("none", "linear", "yarn", "longrope"):
@@ -115,17 +123,21 @@ class Llama:
             else:
                 self.magnitude *= 1 + 0.1 * grown
         local_base = self.meta("rope.freq_base_swa", 10000.0 if self.arch in ("gemma3", "gemma-embedding") else base)
-        self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2", "gemma-embedding", "modern-bert") else local_base ** (-i / self.rotated)
+        if self.arch in ("gemma3n", "gemma4", "laguna", "mimo2", "step35", "plamo3"):
+            i = torch.arange(0, self.rotated_locally, 2, dtype=torch.float64)
+            self.local_frequency = self.meta("rope.freq_base_swa", 10000.0) ** (-i / (2 * len(i)))
+            return
+        self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2", "mellum", "gemma-embedding", "modern-bert") else local_base ** (-i / self.rotated)
 
     def linear(self, x, name):
-        y = x @ self.w[name + ".weight"].T
+        y = x @ self.w[name + ".weight"].T * (self.w.get(name + ".scale", 1) if self.arch == "bitnet" else 1)
         return y + self.w[name + ".bias"] if name + ".bias" in self.w else y
 
     def norm(self, x, name):
         if self.arch == "olmo":
             return torch.nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps)
         gain = self.w[name + ".weight" if name + ".weight" in self.w else name]
-        if self.arch in LAYER_NORM:
+        if self.arch in LAYER_NORM and not self.meta("attention.layer_norm_rms_epsilon"):
             x = (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, unbiased=False, keepdim=True) + self.eps) * gain
             return x + self.w[name + ".bias"] if name + ".bias" in self.w else x
         x = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps) * gain
@@ -134,10 +146,10 @@ class Llama:
     def rotate(self, x, layer):
         # x: [time, heads, head_dim].  Pair i is (x[2i], x[2i + 1]), or (x[i], x[i + half]).
         is_local = self.is_local(layer)
-        if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or (self.arch == "cohere2" and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
+        if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or self.is_unrotated(layer) or (self.arch in ("cohere2", "afmoe", "exaone-moe", "smallthinker") and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
             return x
         frequency = self.local_frequency if is_local else self.frequency
-        magnitude = 1.0 if is_local and self.arch in ("gemma3", "olmo2") else self.magnitude
+        magnitude = 1.0 if is_local and self.arch in ("gemma3", "olmo2", "mellum", "laguna") else self.magnitude
         angle = torch.arange(x.shape[0], dtype=torch.float64)[:, None] * frequency
         cos, sin = ((magnitude * f(angle)).to(self.dtype)[:, None, :] for f in (torch.cos, torch.sin))
         out = x.clone()
@@ -155,9 +167,20 @@ class Llama:
     def has_alibi(self):
         return self.arch in ("bloom", "mpt", "jais", "refact", "jina-bert-v2") or (self.arch == "baichuan" and self.layers == 40)
 
+    def is_unrotated(self, layer):
+        if self.arch == "cohere2moe":
+            return not self.is_local(layer) and layer >= self.meta("leading_dense_block_count")
+        return not self.of_layer("attention.rope_pattern", layer, True)
+
+    def of_layer(self, key, layer, default=None):
+        value = self.meta(key, default)
+        return value[layer] if isinstance(value, list) else value
+
     def is_local(self, layer):
         period = self.meta("attention.sliding_window_pattern", WINDOW_PERIOD.get(self.arch, 0))
-        if self.arch == "modern-bert":  # the first of a period sees all
+        if isinstance(period, list):
+            return period[layer]
+        if self.arch in ("modern-bert", "smallthinker", "laguna", "cohere2moe"):  # the first of a period sees all
             return bool(self.window) and layer % period != 0
         return bool(self.window) and (period == 0 or layer % period < period - 1)
 
@@ -175,14 +198,36 @@ class Llama:
         t, p = h.shape[0], f"blk.{layer}."
         if self.rank:
             return self.latent_attention(h, layer)
+        if self.arch in ("deci", "laguna", "mimo2", "openelm", "step35"):
+            self.heads, self.kv_heads = self.of_layer("attention.head_count", layer), self.of_layer("attention.head_count_kv", layer)
+            self.rotated = self.rotated_locally if self.is_local(layer) else self.rotated_globally
+            if self.kv_heads == 0:
+                return self.linear(h, p + "attn_output")
+        if self.arch == "gemma4":  # blocks that see all have other heads
+            suffix = "_swa" if self.is_local(layer) else ""
+            self.head_dim, self.rotated = self.meta("attention.key_length" + suffix), self.meta("rope.dimension_count" + suffix)
+            self.kv_heads = self.of_layer("attention.head_count_kv", layer)
         if p + "ssm_beta.weight" in self.w or p + "ssm_ba.weight" in self.w:
             return self.delta_net(h, p)
         if p + "shortconv.conv.weight" in self.w:
             b, c, x = self.linear(h, p + "shortconv.in_proj").chunk(3, -1)
             return self.linear(c * self.convolve(b * x, p + "shortconv.conv"), p + "shortconv.out_proj")
+        value_dim = self.meta("attention.value_length", self.head_dim) if self.arch in ("mimo2", "plamo3") else self.head_dim
         q_size, kv_size = self.heads * self.head_dim, self.kv_heads * self.head_dim
         if p + "attn_qkv.weight" in self.w:
-            q, k, v = self.linear(h, p + "attn_qkv").split([q_size, kv_size, kv_size], -1)
+            q, k, v = self.linear(h, p + "attn_qkv").split([q_size, kv_size, self.kv_heads * value_dim], -1)
+        elif self.arch in ("gemma3n", "gemma4"):
+            # The last blocks read the keys and values of the last one before them that sees as much.
+            first, source = self.layers - self.meta("attention.shared_kv_layers", 0), layer
+            if layer >= first:
+                source = max(i for i in range(first) if self.is_local(i) == self.is_local(layer))
+            q = self.linear(h, p + "attn_q")
+            if source == layer:
+                k = self.linear(h, p + "attn_k")
+                self.kept[layer] = k, self.linear(h, p + "attn_v") if p + "attn_v.weight" in self.w else k
+            k, v = self.kept[source]
+            v = v.view(t, self.kv_heads, self.head_dim)
+            v = v * torch.rsqrt((v * v).mean(-1, keepdim=True) + self.eps)
         else:
             q, k, v = (self.linear(h, p + "attn_" + name) for name in "qkv")
         gate = None
@@ -191,12 +236,12 @@ class Llama:
         limit = self.meta("attention.clamp_kqv", 0)
         if limit:
             q, k, v = (x.clamp(-limit, limit) for x in (q, k, v))
-        if self.arch in ("hunyuan-moe", "hunyuan-dense"):  # rotated first
+        if self.arch in ("hunyuan-moe", "hunyuan-dense", "hunyuan_vl", "maincoder"):  # rotated first
             q, k = (self.rotate(x.view(t, -1, self.head_dim), layer) for x in (q, k))
             q, k = self.norm(q, p + "attn_q_norm"), self.norm(k, p + "attn_k_norm")
         else:
             q = self.rotate(self.heads_of(q, p + "attn_q", self.heads), layer)
-            k = self.rotate(self.heads_of(k, p + "attn_k", self.kv_heads), layer)
+            k = self.rotate(self.heads_of(k, f"blk.{source}.attn_k" if self.arch in ("gemma3n", "gemma4") else p + "attn_k", self.kv_heads), layer)
         if self.arch == "llama4" and (self.is_local(layer) or not self.window):
             if self.meta("expert_count") != 128:
                 q, k = (x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps) for x in (q, k))
@@ -204,7 +249,13 @@ class Llama:
             length, strength = self.meta("attention.temperature_length", 8192), self.meta("attention.temperature_scale", 0.1)
             place = torch.arange(1, t + 1, dtype=self.dtype)
             q = q * (1 + strength * torch.log(1 + torch.floor(place / length)))[:, None, None]
-        v = v.view(t, self.kv_heads, self.head_dim)
+        if self.arch == "mistral3":
+            q = q * self.temperature(t)[:, None, None]
+        if p + "attn_gate.weight" in self.w:
+            gate = self.linear(h, p + "attn_gate")
+            if gate.shape[-1] == self.heads:
+                gate = gate.repeat_interleave(self.head_dim, -1)
+        v = v.view(t, self.kv_heads, value_dim) * self.meta("attention.value_scale", 1.0)
         distance = torch.arange(t)[:, None] - torch.arange(t)[None, :]
         hidden = distance < 0 if self.is_causal else distance != distance
         if not self.is_causal:  # half a window on either side
@@ -230,7 +281,16 @@ class Llama:
             weights = torch.softmax(scores, -1)[:, :t]
             out.append(weights @ v[:, shared])
         out = torch.cat(out, -1)
-        return self.linear(out if gate is None else out * torch.sigmoid(gate), p + "attn_output")
+        if p + "attn_sub_norm.weight" in self.w:
+            out = self.norm(out, p + "attn_sub_norm")
+        if gate is not None:
+            out = out * (torch.nn.functional.softplus(gate) if self.arch == "laguna" else torch.sigmoid(gate))
+        return self.linear(out, p + "attn_output")
+
+    def temperature(self, t):
+        """What queries are multiplied with at every position: they grow by the text's length."""
+        length = self.meta("attention.temperature_length", self.meta("rope.scaling.original_context_length", self.context))
+        return 1 + self.meta("attention.temperature_scale", 0.0) * torch.log(1 + torch.floor(torch.arange(t, dtype=self.dtype) / length))
 
     def convolve(self, x, name):
         """Causal, each channel alone: a token and those before it."""
@@ -317,7 +377,7 @@ class Llama:
         else:
             k = torch.einsum("tr,hrp->thp", c, self.w[p + "attn_k_b.weight"])
             v = torch.einsum("tr,hvr->thv", c, self.w[p + "attn_v_b.weight"])
-        q = torch.cat([q[..., :plain], q_turned], -1)
+        q = torch.cat([q[..., :plain], q_turned], -1) * self.temperature(t)[:, None, None]
         k = torch.cat([k, k_turned.expand(t, self.heads, self.rotated)], -1)
         hidden = torch.triu(torch.ones(t, t, dtype=torch.bool), 1)
         scores = torch.einsum("thd,shd->hts", q, k) * self.scale
@@ -328,11 +388,13 @@ class Llama:
         bias, power = self.meta("attention.max_alibi_bias", 8.0), 1 << (self.heads.bit_length() - 1)
         return 2 ** (-bias * (head + 1) / power) if head < power else 2 ** (-bias / 2 * (2 * (head - power) + 1) / power)
 
-    def swiglu(self, gate, up):
+    def swiglu(self, gate, up, limit=0):
+        if limit:
+            return (gate * torch.sigmoid(gate)).clamp(max=limit) * up.clamp(-limit, limit)
         if self.arch == "gpt-oss":
             gate, up = gate.clamp(max=7), up.clamp(-7, 7)
             return gate * torch.sigmoid(1.702 * gate) * (up + 1)
-        return gate * torch.sigmoid(gate) * up
+        return (torch.relu(gate) if self.arch == "smallthinker" else gate * torch.sigmoid(gate)) * up
 
     def route(self, x, p):
         """Experts of one token and their weights."""
@@ -363,11 +425,11 @@ class Llama:
         n = beta + torch.nn.functional.softplus(torch.tensor(n, dtype=torch.float64)).item()
         return torch.where(x > 0, p * x * x, n * (torch.expm1(x.clamp(max=eps)) - x)) + beta * x
 
-    def mix(self, h, p):
+    def mix(self, h, p, routed=None):
         out = []
-        for x in h:
+        for x, r in zip(h, h if routed is None else routed):
             total = 0
-            for expert, weight in zip(*self.route(x, p)):
+            for expert, weight in zip(*self.route(r, p)):
                 def product(y, name):
                     y = self.w[p + f"ffn_{name}_exps.weight"][expert] @ y
                     bias = self.w.get(p + f"ffn_{name}_exps.bias")
@@ -376,16 +438,21 @@ class Llama:
                 if p + "ffn_gate_up_exps.weight" in self.w:
                     y = product(self.swiglu(*product(y, "gate_up").chunk(2)), "down")
                 elif p + "ffn_gate_exps.weight" in self.w:
-                    y = product(self.swiglu(product(y, "gate"), product(y, "up")), "down")
+                    limit = self.of_layer("swiglu_clamp_exp", int(p.split(".")[1]), 0)
+                    y = product(self.swiglu(product(y, "gate"), product(y, "up"), limit), "down")
                 else:
                     y = product(torch.relu(product(y, "up")) ** 2 if self.arch == "nemotron_h_moe" else self.gelu(product(y, "up")), "down")
                 total = total + (y if self.arch == "llama4" else y * weight)
             if p + "ffn_up_shexp.weight" in self.w:
-                shared = self.linear(torch.relu(self.linear(x, p + "ffn_up_shexp")) ** 2, p + "ffn_down_shexp") if (
-                    p + "ffn_gate_shexp.weight" not in self.w) else self.linear(self.swiglu(self.linear(x, p + "ffn_gate_shexp"), self.linear(x, p + "ffn_up_shexp")),
+                gate_up = self.linear(x, p + "ffn_up_shexp").chunk(2, -1)
+                shared = self.linear(self.swiglu(*gate_up), p + "ffn_down_shexp") if self.arch == "granite_swa" else self.linear(torch.relu(self.linear(x, p + "ffn_up_shexp")) ** 2, p + "ffn_down_shexp") if (
+                    p + "ffn_gate_shexp.weight" not in self.w) else self.linear(self.swiglu(self.linear(x, p + "ffn_gate_shexp"), self.linear(x, p + "ffn_up_shexp"),
+                                                 self.of_layer("swiglu_clamp_shexp", int(p.split(".")[1]), 0)),
                                      p + "ffn_down_shexp")
                 gate = self.w.get(p + "ffn_gate_inp_shexp.weight")
                 total = total + (shared if gate is None else shared * torch.sigmoid(gate @ x))
+                if self.arch == "cohere2moe":
+                    total = total / 2
             out.append(total)
         return torch.stack(out)
 
@@ -396,22 +463,83 @@ class Llama:
     def feed_forward(self, h, p):
         if p + "ffn_down_exps.weight" in self.w:
             return self.mix(h, p)
+        return self.dense(h, p)
 
+    def dense(self, h, p):
         def active(x):
             if self.arch == "apertus":
                 return self.xielu(x, int(p.split(".")[1]))
             if self.arch in GELU and self.meta("hidden_activation") != "silu":
                 return self.gelu(x)
-            return torch.relu(x) ** 2 if self.arch in ("arcee", "nemotron", "nemotron_h") else x * torch.sigmoid(x)
+            return torch.relu(x) ** 2 if self.arch in ("arcee", "nemotron", "nemotron_h", "jais2", "plm") or self.meta("hidden_activation") == "relu2" else x * torch.sigmoid(x)
         up = self.linear(h, p + "ffn_up")
         if p + "ffn_gate.weight" in self.w:
             inner = active(self.linear(h, p + "ffn_gate")) * up
+            if p + "ffn_sub_norm.weight" in self.w:
+                inner = self.norm(inner, p + "ffn_sub_norm")
         elif self.w[p + "ffn_up.weight"].shape[0] == 2 * self.w[p + "ffn_down.weight"].shape[1]:
             gate, up = up.chunk(2, -1)
             inner = active(gate) * up
         else:
             inner = active(up)
         return self.linear(inner, p + "ffn_down")
+
+    def routed_beside_dense(self, y, p):
+        """Gemma 4: experts and a dense feed-forward, each with norms of its own."""
+        dense = self.norm(self.dense(self.norm(y, p + "ffn_norm"), p), p + "post_ffw_norm_1")
+        read, out = self.norm(y, p + "pre_ffw_norm_2"), []
+        plain = y * torch.rsqrt((y * y).mean(-1, keepdim=True) + self.eps) * self.w[p + "ffn_gate_inp.scale"] * self.dim ** -0.5
+        for x, r in zip(read, plain):
+            total = 0
+            for expert, weight in zip(*self.route(r, p)):
+                gate, up, down = (self.w[p + f"ffn_{name}_exps.weight"][expert] for name in ("gate", "up", "down"))
+                total = total + weight * self.w[p + "ffn_down_exps.scale"][expert] * (down @ (self.gelu(gate @ x) * (up @ x)))
+            out.append(total)
+        return dense + self.norm(torch.stack(out), p + "post_ffw_norm_2")
+
+    def layer_input(self, x, layer):
+        p, n = f"blk.{layer}.", self.meta("embedding_length_per_layer_input")
+        gate = self.gelu(self.linear(x, p + "inp_gate"))
+        return self.norm(self.linear(gate * self.own[:, layer * n:(layer + 1) * n], p + "proj"), p + "post_norm")
+
+    def start_layer_inputs(self, tokens, x):
+        n = self.meta("embedding_length_per_layer_input")
+        table = self.w["per_layer_token_embd.weight"][torch.tensor(tokens)] * n ** 0.5
+        made = self.linear(x, "per_layer_model_proj") * self.dim ** -0.5
+        self.own = (self.norm(made.view(len(tokens), -1, n), "per_layer_proj_norm").view(len(tokens), -1) + table) * 2 ** -0.5
+
+    def altup_block(self, vectors, layer):
+        """[4, time, dim]: the first is computed, the others are predicted and corrected."""
+        p = f"blk.{layer}."
+
+        def modalities(x):
+            return torch.tanh(self.linear(self.norm(x, p + "altup_router_norm") / self.dim, p + "altup_router"))
+        shares = self.linear(modalities(vectors[0]), p + "altup_predict_coef").view(-1, 4, 4)  # [time, to, from]
+        predicted = vectors + torch.einsum("tji,itd->jtd", shares, vectors)
+        active = predicted[0]
+        h = self.norm(active, p + "attn_norm")
+        laurel = h + self.norm(self.linear(self.linear(h, p + "laurel_l"), p + "laurel_r"), p + "laurel_post_norm")
+        y = active + self.norm(self.attention(h, layer), p + "post_attention_norm")
+        y = (y + laurel) * 2 ** -0.5
+        f = self.norm(y, p + "ffn_norm")
+        gate, strength = self.linear(f, p + "ffn_gate"), self.of_layer("activation_sparsity_scale", layer)
+        if strength > 0:
+            gate = torch.relu(gate - gate.mean(-1, keepdim=True) - strength * gate.std(-1, keepdim=True))
+        y = y + self.norm(self.linear(self.gelu(gate) * self.linear(f, p + "ffn_up"), p + "ffn_down"), p + "post_ffw_norm")
+        corrections = self.linear(modalities(y), p + "altup_correct_coef") + 1
+        out = predicted + torch.einsum("tj,td->jtd", corrections, y - active)
+        out[1:] = out[1:] + self.layer_input(out[0] * self.w[p + "altup_correct_scale.weight"], layer)
+        return out
+
+    def altup_blocks(self, x):
+        def length(y):
+            return (y * y).mean(-1, keepdim=True).sqrt()
+        others = torch.einsum("jed,td->jte", self.w["altup_proj.weight"], x)
+        vectors = torch.cat([x[None], others * (length(x) / length(others))])
+        for layer in range(self.layers):
+            vectors = self.altup_block(vectors, layer)
+        others = torch.einsum("jed,jtd->jte", self.w["altup_unembd_proj.weight"], vectors[1:])
+        return (vectors[0] + (others * (length(vectors[0]) / length(others))).sum(0)) / 4
 
     def block(self, x, layer):
         p = f"blk.{layer}."
@@ -420,6 +548,16 @@ class Llama:
             if p + "attn_norm_2.weight" in self.w:
                 y = self.norm(y + x, p + "attn_norm_2")
             return self.norm(y + self.feed_forward(y, p), p + "layer_output_norm")
+        if self.arch == "arctic":
+            y = x + self.attention(self.norm(x, p + "attn_norm"), layer)
+            return y + self.dense(self.norm(y, p + "ffn_norm"), p) + self.mix(self.norm(x, p + "ffn_norm_exps"), p)
+        if self.arch == "smallthinker":
+            y = x + self.attention(self.norm(x, p + "attn_norm"), layer)
+            return y + self.mix(self.norm(y, p + "ffn_norm"), p, x)
+        if self.arch == "deci":
+            if p + "attn_norm.weight" in self.w:
+                x = x + self.attention(self.norm(x, p + "attn_norm"), layer)
+            return x + self.dense(self.norm(x, p + "ffn_norm"), p) if p + "ffn_norm.weight" in self.w else x
         residual = self.meta("residual_scale", 1.4 / self.layers ** 0.5 if "minicpm" in self.arch else 1.0)
         lacks_norms = self.arch in ("olmo2", "exaone4")
         h = x if lacks_norms or (self.arch == "modern-bert" and layer == 0) else self.norm(x, p + "attn_norm")
@@ -435,22 +573,25 @@ class Llama:
         after = p + "post_attention_norm"
         late = self.arch in ("seed_oss", "glm4moe", "gpt-oss", "qwen35", "qwen35moe", "qwen3next")
         before = after if late else p + "attn_output_norm" if self.arch == "dbrx" else p + "ffn_norm"
-        if after + ".weight" in self.w and not late:
+        if (after + ".weight" in self.w or after in self.w) and not late:
             y = self.norm(y, after)
         y = x + y * residual
         if self.parallel:
             f = self.norm(x, p + "ffn_norm") if p + "ffn_norm.weight" in self.w else h
         else:
             f = y if lacks_norms else self.norm(y, before)
-        f = self.feed_forward(f, p)
-        if p + "post_ffw_norm.weight" in self.w:
+        f = self.routed_beside_dense(y, p) if self.arch == "gemma4" and p + "ffn_down_exps.weight" in self.w else self.feed_forward(f, p)
+        if p + "post_ffw_norm.weight" in self.w or p + "post_ffw_norm" in self.w:
             f = self.norm(f, p + "post_ffw_norm")
-        return y + f * residual
+        y = y + f * residual
+        if p + "inp_gate.weight" in self.w:
+            y = y + self.layer_input(y, layer)
+        return y * self.w.get(p + "layer_output_scale.weight", 1)
 
     @torch.no_grad()
     def logits(self, tokens):
         x = self.w["token_embd.weight"][torch.tensor(tokens)]
-        if self.arch.startswith("gemma"):
+        if self.arch.startswith("gemma") or self.arch == "afmoe":
             x = x * self.dim ** 0.5
         x = x * self.meta("embedding_scale", 12.0 if "minicpm" in self.arch else 1.0)
         if "position_embd.weight" in self.w:
@@ -459,8 +600,18 @@ class Llama:
             x = x + self.w["token_types.weight"][0]
         if "token_embd_norm.weight" in self.w and not self.arch.startswith("lfm2"):
             x = self.norm(x, "token_embd_norm")
-        for layer in range(self.layers):
-            x = self.block(x, layer)
+        self.kept = {}
+        if "per_layer_token_embd.weight" in self.w:
+            self.start_layer_inputs(tokens, x)
+        if "altup_proj.weight" in self.w:
+            x = self.altup_blocks(x)
+        else:
+            loops = self.meta("num_loops", 1)
+            for i in range(loops):
+                for layer in range(self.layers):
+                    x = self.block(x, layer)
+                if i + 1 < loops and not self.meta("skip_loop_final_norm"):
+                    x = self.norm(x, "output_norm")
         if self.arch in ENCODERS:
             return x
         x = self.norm(x, "enc.output_norm" if self.arch == "neo-bert" else "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm")
@@ -468,8 +619,8 @@ class Llama:
             return x
         out = self.linear(x, "output") if "output.weight" in self.w else x @ self.w["token_embd.weight"].T
         scale = self.meta("logit_scale", 256.0 / self.dim if "minicpm" in self.arch else 1.0)
-        out = out / scale if self.arch in ("granite", "granitemoe", "granitehybrid", "minicpm") else out * scale
-        cap = self.meta("final_logit_softcapping", 0)
+        out = out / scale if self.arch in ("granite", "granitemoe", "granitehybrid", "granite_swa", "minicpm") else out * scale
+        cap = self.meta("final_logit_softcapping", 30.0 if self.arch == "gemma3n" else 0)
         return cap * torch.tanh(out / cap) if cap else out
 
     def greedy(self, tokens, count):

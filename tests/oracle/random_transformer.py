@@ -9,6 +9,7 @@ llama.cpp's load_arch_tensors(); llama.cpp loads every file that this writes.
 """
 
 import argparse
+import math
 import os
 import sys
 
@@ -47,7 +48,16 @@ ARCHITECTURES = {
     "mamba": "rms gated norope mamba alone", "mamba2": "rms gated norope mamba2 alone", "falcon-h1": "rms gated mamba2 beside",
     "granitehybrid": "rms gated moe mamba2", "jamba": "rms gated norope moe mamba ssmnorms", "nemotron_h": "rms plain norope mamba2 one",
     "nemotron_h_moe": "rms plain norope moe mamba2 one probsbias",
+    # Blocks with inputs of their own, and keys and values of others.
+    "gemma3n": "rms gated postnorm qknorm tied layerinputs altup", "gemma4": "rms gated postnorm qknorm tied layerinputs",
+    "afmoe": "rms gated moe postnorm qknorm attngate probsbias", "arctic": "rms gated moe", "bitnet": "rms gated tied subnorms", "deci": "rms gated",
+    "exaone-moe": "rms gated moe qknorm probsbias", "hunyuan_vl": "rms gated qknorm", "jais2": "layerb plain bias", "maincoder": "rms gated qknorm",
+    "mellum": "rms gated moe qknorm", "mistral4": "rms gated moe latent", "openelm": "rms gated qkv qknorm tied", "paddleocr": "rms gated",
+    "cohere2moe": "layer gated moe parallel tied", "granite_swa": "rms gated sinks", "laguna": "rms gated moe qknorm probsbias headgate",
+    "mimo2": "rms gated moe probsbias localsinks", "nanbeige": "rms gated", "step35": "rms gated moe qknorm probsbias headgate",
+    "plamo3": "rms fused qkv qknorm postnorm", "plm": "rms plain latent tied plainq", "smallthinker": "rms gated moe",
     # Encoders: no logits.
+    "eurobert": "rms gated nohead",
     "bert": "layerb plain bias positions norope encoder types embdnorm", "jina-bert-v2": "layerb gated downbias qkvbias norope encoder types embdnorm",
     "jina-bert-v3": "layerb plain qkv bias encoder types embdnorm", "nomic-bert": "layerb gated qkv encoder types embdnorm",
     "nomic-bert-moe": "layerb plain qkv bias moe encoder types embdnorm", "modern-bert": "layer fused qkv embdnorm nohead",
@@ -55,13 +65,56 @@ ARCHITECTURES = {
 }
 # Of mixtures of experts: how many, how many are used, their length, that of the shared expert. llama.cpp demands keys.
 EXPERTS, USED, LENGTH = 6, 2, 64
-SHARED = {"bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
+SHARED = {"cohere2moe": 64, "granite_swa": 96, "laguna": 64, "step35": 64, "afmoe": 64, "exaone-moe": 64, "mistral4": 64, "bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
           "llama4": 64, "qwen2moe": 96, "bailingmoe2": 128, "granitehybrid": 96, "nemotron_h_moe": 96, "qwen35moe": 96, "qwen3next": 96}
 # Metadata that llama.cpp demands, or that makes a difference in so small a model; with a slash: without the prefix.
 KEYS = {
     "cohere2": {"attention.sliding_window": 5, "logit_scale": 0.25}, "command-r": {"logit_scale": 0.0625},
     "gemma2": {"attention.sliding_window": 6, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0},
     "gemma3": {"attention.sliding_window": 6, "rope.freq_base": 1e6, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
+    "afmoe": {"attention.sliding_window": 6, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 1.7,
+              "expert_weights_norm": True, "expert_gating_func": 2},
+    # A block with heads, one with a matrix in their place, two without, of which one does nothing.
+    "deci": {"attention.head_count": [6, 6, 0, 0, 6], "attention.head_count_kv": [2, 0, 0, 0, 1], "feed_forward_length": [160, 96, 160, 0, 320],
+             "attention.key_length": 16, "attention.value_length": 16},
+    "exaone-moe": {"attention.sliding_window": 6, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 2.5,
+                   "expert_weights_norm": True, "expert_gating_func": 2, "expert_shared_feed_forward_length": 64},
+    "hunyuan_vl": {"rope.dimension_sections": [2, 2, 2, 2], "rope.scaling.alpha": 50.0},
+    "mellum": {"attention.sliding_window": 6, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 32},
+    "mistral4": {"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 1.5, "expert_weights_norm": True},
+    "openelm": {"attention.head_count": [6, 4, 8], "attention.head_count_kv": [2, 2, 4], "feed_forward_length": [96, 128, 160],
+                "attention.key_length": 16, "attention.value_length": 16},
+    "paddleocr": {"rope.dimension_sections": [2, 3, 3, 0]},
+    "smallthinker": {"attention.sliding_window": 6, "expert_gating_func": 2},
+    "cohere2moe": {"attention.sliding_window": 5, "attention.sliding_window_pattern": 4, "logit_scale": 0.25, "leading_dense_block_count": 1,
+                   "expert_shared_count": 1, "expert_weights_norm": True, "expert_gating_func": 2},
+    "granite_swa": {"embedding_scale": 6.0, "residual_scale": 0.22, "logit_scale": 4.0, "attention.scale": 0.2, "attention.sliding_window": 6,
+                    "attention.sliding_window_pattern": [True, True, False, True, False], "attention.rope_pattern": [True, False, True, True, False]},
+    "laguna": {"attention.head_count": [6, 4, 4, 4, 6], "attention.head_count_kv": [2] * 5, "attention.key_length": 16,
+               "attention.value_length": 16, "attention.sliding_window": 6, "rope.dimension_count": 8, "rope.dimension_count_swa": 16,
+               "rope.freq_base": 5e5, "rope.freq_base_swa": 1e4, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+               "rope.scaling.original_context_length": 32, "leading_dense_block_count": 1, "expert_shared_feed_forward_length": 64,
+               "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_gating_func": 2},
+    "mimo2": {"attention.head_count_kv": [1, 2, 2, 2, 1], "attention.key_length": 24, "attention.value_length": 16,
+              "attention.sliding_window": 6, "attention.sliding_window_pattern": [0, 1, 1, 1, 0], "rope.dimension_count": 8,
+              "rope.freq_base": 5e6, "rope.freq_base_swa": 1e4, "attention.value_scale": 0.7, "leading_dense_block_count": 1},
+    "nanbeige": {"num_loops": 2, "skip_loop_final_norm": False, "attention.head_dim": 16, "attention.key_length": 16, "attention.value_length": 16},
+    "eurobert": {"attention.causal": False},
+    "plamo3": {"attention.sliding_window": 6, "attention.sliding_window_pattern": 3, "attention.key_length": 24, "attention.value_length": 16,
+               "rope.dimension_count": 24, "rope.freq_base": 1e6},
+    "step35": {"attention.head_count": [6, 4, 4, 4, 6], "attention.head_count_kv": [2] * 5, "attention.key_length": 16,
+               "attention.value_length": 16, "attention.sliding_window": 6, "attention.sliding_window_pattern": [False, True, True, True, False],
+               "rope.dimension_count": 16, "rope.freq_base": 5e6, "rope.freq_base_swa": 1e4, "leading_dense_block_count": 1,
+               "expert_shared_feed_forward_length": 64, "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_gating_func": 2,
+               "swiglu_clamp_exp": [0.0, 0.0, 0.3, 0.0, 0.5], "swiglu_clamp_shexp": [0.0, 0.0, 0.0, 0.4, 0.0]},
+    # Lengths, numbers of blocks and shares that llama.cpp does not read but has as constants.
+    "gemma3n": {"attention.sliding_window": 6, "rope.freq_base": 1e6, "embedding_length_per_layer_input": 256, "attention.shared_kv_layers": 5,
+                "altup.num_inputs": 4, "altup.active_idx": 0, "activation_sparsity_scale": [1.6448536] * 10 + [-math.inf] * 15},
+    "gemma4": {"attention.sliding_window": 6, "attention.sliding_window_pattern": [True, True, False] * 2, "rope.freq_base": 1e6,
+               "attention.key_length": 32, "attention.value_length": 32, "attention.key_length_swa": 16, "attention.value_length_swa": 16,
+               "rope.dimension_count": 32, "rope.dimension_count_swa": 16, "attention.head_count_kv": [2, 2, 1] * 2,
+               "feed_forward_length": [160] * 3 + [320] * 3, "embedding_length_per_layer_input": 32, "attention.shared_kv_layers": 3,
+               "final_logit_softcapping": 3.0},
     "gptneox": {"use_parallel_residual": True},
     "granite": {"embedding_scale": 6.0, "residual_scale": 0.22, "logit_scale": 4.0, "attention.scale": 0.2},
     "bailingmoe": {"leading_dense_block_count": 0, "expert_shared_count": 1, "expert_weights_scale": 1.0, "expert_weights_norm": True},
@@ -110,7 +163,7 @@ KEYS = {
     "gemma-embedding": {"attention.causal": False, "attention.sliding_window": 6, "rope.freq_base": 1e6},
     "mpt": {"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.9}, "olmo": {"attention.clamp_kqv": 0.8},
 }
-LAYERS = {**dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
+LAYERS = {**dict.fromkeys(("cohere2moe", "granite_swa", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "mellum", "smallthinker", "deci"), 5), "gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
 SINGLE_KV = {**dict.fromkeys(("bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert",
                               "jais", "qwen"), 6),
              "refact": 1, "starcoder": 1, "bloom": 6, "gpt2": 6, "mpt": 6, "gptneox": 6, "phi2": 6, "dots1": 6, "olmoe": 6}
@@ -143,7 +196,7 @@ def main():
     if "norope" not in words:
         m[p + "rope.dimension_count"] = rotated
     # Latent attention: components of keys and values, of queries; lengths of a head.
-    rank, query_rank, plain, turned, value_length = 32, 0 if "plainq" in a.tensor else 40, 16, 8, 20
+    rank, query_rank, plain, turned, value_length = 32, 0 if "plainq" in a.tensor + words else 40, 16, 8, 20
     is_split = "split" in a.tensor
     if is_latent:
         rotated = turned
@@ -160,17 +213,23 @@ def main():
     length = LENGTH
     if a.arch == "qwen":
         m[p + "feed_forward_length"] = 2 * a.ffn  # of gate and up together
+    if a.arch == "smallthinker":
+        m[p + "feed_forward_length"] = LENGTH
     if has_experts:
         m[p + "expert_count"], m[p + "expert_used_count"] = EXPERTS, USED
         if a.arch in ("llama", "dbrx", "granitemoe", "hunyuan-moe", "olmoe", "phimoe", "nomic-bert-moe", "minimax-m2"):
             length = a.ffn  # these have no other length
-        if a.arch in ("granitehybrid", "jamba"):
+        if a.arch == "granite_swa":
+            m[p + "expert_shared_feed_forward_length"] = SHARED[a.arch]
+        if a.arch in ("granitehybrid", "jamba", "arctic", "granite_swa"):
             length = a.ffn
         elif a.arch not in ("llama", "dbrx", "granitemoe", "olmoe", "phimoe", "nomic-bert-moe"):
             m[p + "expert_feed_forward_length"] = length
     for key, value in KEYS.get(a.arch, {}).items():
         m[key[1:] if key.startswith("/") else p + key] = value
     m = {key: value for key, value in m.items() if value is not None}
+    if isinstance(m.get(p + "activation_sparsity_scale"), list):
+        m[p + "activation_sparsity_scale"] = m[p + "activation_sparsity_scale"][:layers]
     for pair in a.key:
         key, value = pair.split("=")
         m[p + key] = value == "true" if value in ("true", "false") else float(value) if "." in value else (
@@ -218,6 +277,16 @@ def main():
         if name in ("rope_long", "rope_short", "rope_freqs"):
             full = {"rope_long": "rope_factors_long", "rope_short": "rope_factors_short"}.get(name, name)
             t[full + ".weight"] = rng.uniform(1, 8, rotated // 2).astype(np.float32)
+    own = m.get(p + "embedding_length_per_layer_input", 0) if "layerinputs" in words else 0
+    if own:
+        t["per_layer_token_embd.weight"] = matrix(a.vocab, own * layers) * 4
+        linear("per_layer_model_proj", own * layers, a.dim, False)
+        t["per_layer_proj_norm.weight"] = gain(own)
+    if "altup" in words:
+        for name in ("altup_proj", "altup_unembd_proj"):
+            t[name + ".weight"] = matrix(3 * a.dim, a.dim).reshape(3, a.dim, a.dim)
+    if a.arch == "gemma4":  # a quarter of what sees all is rotated
+        t["rope_freqs.weight"] = np.array([1.0] * 4 + [1e30] * 12, np.float32)
     everywhere = "bias" in words
     norm_name = "post_attention_norm" if "latenorm" in words else "attn_output_norm" if "outnorm" in words else "ffn_norm"
     leading, step = (m.get(p + key, other) for key, other in (("leading_dense_block_count", 0), ("interleave_moe_layer_step", 1)))
@@ -252,7 +321,10 @@ def main():
             t[b + "exp_probs_b.bias"] = bias(EXPERTS)
         if "sharedgate" in words:
             t[b + "ffn_gate_inp_shexp.weight"] = gain(a.dim) - 1
-        if a.arch in SHARED:
+        if a.arch == "granite_swa":  # of gate and up together
+            linear(b + "ffn_up_shexp", 2 * SHARED[a.arch], a.dim, False)
+            linear(b + "ffn_down_shexp", a.dim, SHARED[a.arch], False)
+        elif a.arch in SHARED:
             for name, rows, columns in ((("gate", SHARED[a.arch], a.dim),) if "plain" not in words else ()) + (("up", SHARED[a.arch], a.dim), ("down", a.dim, SHARED[a.arch])):
                 linear(b + f"ffn_{name}_shexp", rows, columns, False)
 
@@ -300,6 +372,33 @@ def main():
             t[f"blk.{layers - 1}.nextn.{name}.weight"] = gain(*shape)
     for n in range(layers):
         b = f"blk.{n}."
+        if a.arch == "gemma4":
+            head = m[p + "attention.key_length" + ("_swa" if m[p + "attention.sliding_window_pattern"][n] else "")]
+            counts = m[p + "attention.head_count_kv"]
+            q, kv = a.heads * head, (counts[n] if isinstance(counts, list) else counts) * head
+        head_counts = m[p + "attention.head_count"]
+        value_head = head
+        if p + "attention.key_length" in m and not is_latent and a.arch != "gemma4":
+            head, value_head = m[p + "attention.key_length"], m[p + "attention.value_length"]
+            heads_of = (m[p + "attention.head_count"], m[p + "attention.head_count_kv"])
+            of_q, of_kv = (count[n] if isinstance(count, list) else count for count in heads_of)
+            q, kv = of_q * head, of_kv * head
+        shared_from = layers - m.get(p + "attention.shared_kv_layers", 0)
+        if own:
+            linear(b + "inp_gate", own, a.dim, False)
+            linear(b + "proj", a.dim, own, False)
+            norm(b + "post_norm")
+        if a.arch == "gemma4":
+            t[b + "layer_output_scale.weight"] = gain(1)
+        if "altup" in words:
+            norm(b + "altup_router_norm")
+            # What the router reads is divided by that. Shares are small, or 25 blocks make differences of rounding large.
+            t[b + "altup_router.weight"] = matrix(4, a.dim) * a.dim * 0.1
+            t[b + "altup_predict_coef.weight"], t[b + "altup_correct_coef.weight"] = matrix(16, 4) * 0.2, matrix(4, 4) * 0.3
+            t[b + "altup_correct_scale.weight"] = gain(a.dim)
+            linear(b + "laurel_l", 64, a.dim, False)
+            linear(b + "laurel_r", a.dim, 64, False)
+            norm(b + "laurel_post_norm")
         if is_encoder:
             norm(b + "attn_output_norm")
             norm(b + "layer_output_norm")
@@ -308,12 +407,15 @@ def main():
         elif "alone" in words or "one" in words:
             norm(b + "attn_norm")
         elif "nopre" not in words:
-            if a.arch != "modern-bert" or n > 0:
+            has_norms = (head_counts[n], m[p + "feed_forward_length"][n]) if a.arch == "deci" else (True, True)
+            if (a.arch != "modern-bert" or n > 0) and has_norms[0]:
                 norm(b + "attn_norm")
             if "attn_norm_2" in a.tensor:
                 norm(b + "attn_norm_2")
-            if "parallel" not in words:
+            if "parallel" not in words and has_norms[1]:
                 norm(b + norm_name)
+            if a.arch == "arctic":
+                norm(b + "ffn_norm_exps")
         if "postnorm" in words:
             norm(b + "post_attention_norm")
             norm(b + "post_ffw_norm")
@@ -331,17 +433,30 @@ def main():
             pass
         elif is_latent:
             latent_attention(b)
-        elif "qkv" in words:
-            linear(b + "attn_qkv", q + 2 * kv, a.dim, everywhere or "qkvbias" in words or "onlyqkvbias" in words)
+        elif "qkv" in words + a.tensor:
+            linear(b + "attn_qkv", q + kv + kv // head * value_head, a.dim, everywhere or "qkvbias" in words or "onlyqkvbias" in words)
         else:
-            for name, rows in (("attn_q", 2 * q if "delta" in words else q), ("attn_k", kv), ("attn_v", kv)):
+            for name, rows in (("attn_q", 2 * q if "delta" in words else q), ("attn_k", kv), ("attn_v", kv // head * value_head)):
                 linear(b + name, rows, a.dim, everywhere or "qkvbias" in words)
+        if "headgate" in words:
+            linear(b + "attn_gate", q // head, a.dim, False)
+        if "attngate" in words:
+            linear(b + "attn_gate", q, a.dim, False)
+        if "subnorms" in words:
+            norm(b + "attn_sub_norm", q)
+            norm(b + "ffn_sub_norm", a.ffn)
+            for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
+                t[b + name + ".scale"] = gain(1)
+        if isinstance(head_counts, list) and head_counts[n] > 0 and kv == 0:
+            linear(b + "attn_output", a.dim, a.dim, False)
         if not is_latent and not is_recurrent and has_heads:
-            linear(b + "attn_output", a.dim, q, everywhere or "outbias" in words or "downbias" in words)
-        if "sinks" in words:
+            linear(b + "attn_output", a.dim, q // head * value_head, everywhere or "outbias" in words or "downbias" in words)
+        if "sinks" in words or "localsinks" in words and m[p + "attention.sliding_window_pattern"][n]:
             t[b + "attn_sinks.weight"] = 2 * bias(a.heads) + 1
         if "qknorm" in words and not is_recurrent:
-            t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(head), gain(head)
+            # Scores that nothing scales are small enough here.
+            share = 0.5 if "layerinputs" in words else 1
+            t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(head) * np.float32(share), gain(head) * np.float32(share)
         if "wholeqknorm" in words or "wholeqknorm" in a.tensor:
             t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(q), gain(kv)
         if "wholeqknorm" in a.tensor:
@@ -353,20 +468,33 @@ def main():
             continue
         if has_experts and (n % 2 == 1 if "ssmnorms" in words else n % every == 1 if every else n >= leading and (n + 1) % step == 0):
             experts(b)
-            continue
+            if a.arch == "arctic":
+                for name in ("gate", "up", "down"):
+                    linear(b + "ffn_" + name, a.dim, a.dim, False)
+            if a.arch != "gemma4":
+                continue
+            t[b + "ffn_gate_inp.scale"], t[b + "ffn_down_exps.scale"] = gain(a.dim) * a.dim ** 0.5, gain(EXPERTS)
+            for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"):
+                norm(b + name)
+        ffn = lengths[n] if isinstance(lengths, list) else a.ffn
         is_fused = "fused" in words or "fusedup" in a.tensor
         if "gated" in words and not is_fused and "plainup" not in a.tensor:
-            linear(b + "ffn_gate", a.ffn, a.dim, everywhere)
-        linear(b + "ffn_up", a.ffn * (2 if is_fused else 1), a.dim, everywhere)
-        linear(b + "ffn_down", a.dim, a.ffn, everywhere or "downbias" in words)
+            linear(b + "ffn_gate", ffn, a.dim, everywhere)
+        linear(b + "ffn_up", ffn * (2 if is_fused else 1), a.dim, everywhere)
+        linear(b + "ffn_down", a.dim, ffn, everywhere or "downbias" in words)
     if a.texts:
         m["tokenizer.ggml.model"] = "llama"
         m["tokenizer.ggml.tokens"] = ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)] + [f"t{i}" for i in range(259, a.vocab)]
         m["tokenizer.ggml.scores"] = [-float(i) for i in range(a.vocab)]
         m["tokenizer.ggml.token_type"] = [2, 3, 3] + [6] * 256 + [1] * (a.vocab - 259)
         m.update({"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 0})
+    if a.arch == "plamo3":  # likewise
+        t = {name.removesuffix(".weight") if "post_" in name else name: value for name, value in t.items()}
     if a.arch == "falcon-h1":  # its converter leaves this suffix out, and llama.cpp looks for it so
         t = {name.removesuffix(".weight") if name.endswith("ffn_norm.weight") else name: value for name, value in t.items()}
+    if a.arch == "gemma4":  # the converter of Gemma 3n keeps what is not used
+        unused = [f"blk.{n}.attn_{name}" for n in range(shared_from, layers) for name in ("k.", "v.", "k_norm.")]
+        t = {name: value for name, value in t.items() if not name.startswith(tuple(unused))}
     t = {name: value for name, value in t.items() if not any(w in name for w in a.without)}
     write(a.out, m, t)
 

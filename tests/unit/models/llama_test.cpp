@@ -227,6 +227,19 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
         "granitehybrid --key rope.scaling.finetuned=true",
         "granite --key rope.scaling.finetuned=false",
         "llama --tensor moe",
+        "gemma4 --tensor moe --key embedding_length_per_layer_input=0 --key "
+        "attention.shared_kv_layers=0",
+        "gemma4 --without blk.2.attn_v",
+        "bitnet --key hidden_activation=relu2",
+        "deci --tensor rope_freqs",
+        "cohere2moe --key attention.layer_norm_rms_epsilon=0.00001",
+        "granite_swa --tensor moe",
+        "mimo2 --tensor qkv",
+        "nanbeige --key skip_loop_final_norm=true",
+        "step35 --tensor rope_freqs",
+        "mistral3 --key attention.temperature_scale=0.1 --key attention.temperature_length=6",
+        "mistral4 --tensor split --key attention.temperature_scale=0.1 --key "
+        "attention.temperature_length=6",
         "baichuan --layers 40",
         "qwen3moe --tensor gateup",
         "exaone4 --layers 5 --key attention.sliding_window=5",
@@ -254,8 +267,22 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
         read_floats(folder.file(fmt::format("{}.f32", i)), tokens.size() * kVocabulary);
     expect_logits(model, tokens, want, options[i]);
     // Other caches than keys and values are divided too.
-    if (model->config().recurrent.kernel > 0 || model->config().latent.rank > 0)
+    if (model->config().recurrent.kernel > 0 || model->config().latent.rank > 0 ||
+        model->config().layer_input_length > 0)
       expect_logits(load(path, "CPU:1,CPU:2"), tokens, want, options[i] + " on two devices");
+    if (model->config().loop_length > 0) {
+      const auto divided =
+          Llama::load(open(path), {.device = "CPU:1,CPU:2", .context = 0, .progress = {}});
+      ASSERT_FALSE(divided) << options[i];
+      EXPECT_NE(divided.error().message.find("blocks that can be apart"), std::string::npos);
+    }
+    // Hidden states are not all that a later stage would need.
+    if (model->config().layer_input_length > 0) {
+      const auto stage =
+          Llama::load(open(path), {.device = "CPU", .stages = 2, .context = 0, .progress = {}});
+      ASSERT_FALSE(stage) << options[i];
+      EXPECT_EQ(stage.error().code, Code::kUnsupported) << stage.error().message;
+    }
   }
 }
 
