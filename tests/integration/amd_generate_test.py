@@ -24,17 +24,17 @@ PROMPT = "Permission is"
 LONG_PROMPT = PROMPT + " hereby granted, free of charge, to any person obtaining a copy of this software and"
 
 
-def tokens(device, model, prompt):
-    command = [PROGRAM, "generate", model, prompt, "--max-tokens", "6", "--temperature", "0", "--json"]
+def tokens(device, model, prompt, cache):
+    command = [PROGRAM, "generate", model, prompt, "--max-tokens", "6", "--temperature", "0", "--json", "--cache-type", cache]
     done = subprocess.run(command, env={**os.environ, "DEV": device}, capture_output=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{device}: exit code {done.returncode}: {done.stderr.decode()}")
     return json.loads(done.stdout)["tokens"]
 
 
-def compare(device, model, what, prompt=PROMPT):
+def compare(device, model, what, prompt=PROMPT, cache="f16"):
     start = time.monotonic()
-    expected, got = tokens("CPU", model, prompt), tokens(device, model, prompt)
+    expected, got = tokens("CPU", model, prompt, cache), tokens(device, model, prompt, cache)
     print(f"{what}: {got}, {time.monotonic() - start:.1f} s")
     if got != expected or len(got) != 6:
         sys.exit(f"{what}: {got}, on the CPU {expected}")
@@ -50,6 +50,8 @@ if sys.argv[2:]:
     sys.exit(0)
 for name, machine in MACHINES.items():
     compare(name, BUNDLED, machine)
+for name in ("AMD:0", "AMD:3"):
+    compare(name, BUNDLED, f"int8 cache, {MACHINES[name]}", LONG_PROMPT, "int8")
 # Matrices in blocks stay in blocks.
 with tempfile.TemporaryDirectory() as folder:
     for name, form in (("AMD:0", "Q8_0"), ("AMD:3", "Q4_K")):
