@@ -371,8 +371,11 @@ Tensor Llama::temperature(const Tensor& positions) const {
   return (grown * static_cast<double>(config_.temperature_scale) + 1.0).unsqueeze(1).unsqueeze(2);
 }
 
+/// Codes of int8 become float16 with their scales: 19 bits of a product are rounded to 11.
+DType Llama::factor_type(DType kept) { return kept == DType::kI8 ? DType::kF16 : kept; }
+
 bool Llama::rounds_attention(const Tensor& queries, DType kept, const SymInt& count) {
-  return count.max() >= kLeastPrompt && rounded_type(queries, kept).has_value();
+  return count.max() >= kLeastPrompt && rounded_type(queries, factor_type(kept)).has_value();
 }
 
 // Matrix instructions want both factors of a product in one type, as linear layers do: then a
@@ -383,12 +386,17 @@ Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const
   const HeadKind& kind = config_.heads_of(block);
   const int64_t kv_heads = kind.count_kv, width = kind.length, group = kind.count / kv_heads;
   const bool is_rounded = rounds_attention(queries, kept, count);
+  const DType type = factor_type(kept);
+  // In memory, as every block of queries reads all of them.
+  const auto factor = [&](const Tensor& t) {
+    return is_rounded && type != kept ? t.cast(type).contiguous().cast(DType::kF32) : t;
+  };
   // [kv, group, count, width] · [kv, 1, width, end] → scores of every position so far.
-  const Tensor grouped = (is_rounded ? rounded_activations(queries, kept) : queries)
+  const Tensor grouped = (is_rounded ? rounded_activations(queries, type) : queries)
                              .reshape({count, kv_heads, group, width})
                              .permute({1, 2, 0, 3});
-  Tensor scores =
-      grouped.matmul(keys.unsqueeze(1).transpose()) * static_cast<double>(config_.attention_scale);
+  Tensor scores = grouped.matmul(factor(keys).unsqueeze(1).transpose()) *
+                  static_cast<double>(config_.attention_scale);
   scores = soft_capped(scores, config_.attention_softcap);
   scores = mask_scores(block, scores, count, position);
   const Tensor& sinks = blocks_[block].sinks;
@@ -396,8 +404,8 @@ Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const
       sinks.is_valid()
           ? softmax_with_sinks(scores, sinks.cast(DType::kF32).reshape({kv_heads, group, 1, 1}))
           : scores.softmax(-1);
-  return (is_rounded ? shares.cast(kept) : shares)
-      .matmul(values.unsqueeze(1))
+  return (is_rounded ? shares.cast(type) : shares)
+      .matmul(factor(values).unsqueeze(1))
       .permute({2, 0, 1, 3});
 }
 

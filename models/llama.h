@@ -280,10 +280,13 @@ class Llama {
   Tensor after_block(size_t block, const Tensor& x) const;
   /// Attention of queries [count, heads, head length] over keys and values [kv heads, position +
   /// count, head length] → [count, kv heads, heads of each, head length]. `kept`: the type that
-  /// keys and values are stored as, and queries and weights of prompts are rounded to.
+  /// keys and values are stored as. Queries and weights of prompts are rounded to its factor_type.
   Tensor mix(size_t block, const Tensor& queries, const Tensor& keys, const Tensor& values,
              DType kept, const SymInt& count, const SymInt& position) const;
-  /// Whether queries [.., head length] of `count` tokens and their weights are rounded to `kept`.
+  /// What keys and values that are kept as this type are multiplied as.
+  static DType factor_type(DType kept);
+  /// Whether queries [.., head length] of `count` tokens and their weights are rounded to the
+  /// factor_type of `kept`.
   static bool rounds_attention(const Tensor& queries, DType kept, const SymInt& count);
   Tensor mask_scores(size_t block, const Tensor& scores, const SymInt& count,
                      const SymInt& position) const;

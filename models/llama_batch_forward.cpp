@@ -101,8 +101,10 @@ Tensor Llama::attend_heads_paged(size_t block, const Tensor& x, const BatchStep&
       has_axes ? space.joined.reshape({space.joined.size(0), kv_heads, heads / kv_heads, width})
                : space.joined;
   for (const BatchRun& run : step.runs) {
-    // One kernel of attention reads every key for many queries: no look-ups there.
-    const bool is_copied = rounds_attention(space.queries, slots.type(), run.count);
+    // One kernel of attention reads every key for many queries: no look-ups there. What is kept as
+    // int8 is copied by mix().
+    const bool is_copied =
+        slots.type() != DType::kI8 && rounds_attention(space.queries, slots.type(), run.count);
     const Tensor past = past_of(run, cache, source, at_device, is_copied);
     const auto part = [&](int64_t which) {
       return past.slice(1, {which * kv_heads, (which + 1) * kv_heads}).permute({1, 0, 2});

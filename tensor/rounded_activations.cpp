@@ -35,8 +35,9 @@ std::optional<DType> rounded_type(const Tensor& x, DType type) {
 bool dequantises(const Tensor& x) {
   const hal::Arch& arch = x.device().hal().arch();
   const compiler::CardInfo* card = compiler::find_card(arch.name);
-  return compiler::is_cuda(arch) && card && card->mma_f16 >= kFastProducts &&
-         rounded_type(x, DType::kF16).has_value();
+  const bool is_fast_nvidia =
+      compiler::is_cuda(arch) && card != nullptr && card->mma_f16 >= kFastProducts;
+  return (compiler::is_amd(arch) || is_fast_nvidia) && rounded_type(x, DType::kF16).has_value();
 }
 
 Tensor rounded_activations(const Tensor& x, DType type) {

@@ -17,10 +17,10 @@ std::optional<DType> rounded_type(const Tensor& x, const Tensor& weight);
 std::optional<DType> rounded_type(const Tensor& x, DType type);
 
 /// Whether the product of `x` [..., in] (float32) and a quantised matrix is worth dequantising the
-/// latter's blocks to float16 on their way into matrix instructions, and rounding `x`: on NVIDIA's
-/// cards whose instructions for 16-bit floats do 2048 operations or more in a cycle of a compute
-/// unit (sm_80, sm_90, sm_100). Elsewhere instructions for int8, and scales for every result, take
-/// no longer. BM_ROUND_ACTIVATIONS=0: nowhere.
+/// latter's blocks to float16 on their way into matrix instructions, and rounding `x`: on AMD's
+/// GPUs that have these, and on NVIDIA's cards whose instructions for 16-bit floats do 2048
+/// operations or more in a cycle of a compute unit (sm_80, sm_90, sm_100). Elsewhere instructions
+/// for int8, and scales for every result, take no longer. BM_ROUND_ACTIVATIONS=0: nowhere.
 bool dequantises(const Tensor& x);
 
 /// `x` to the nearest of the type, ties to even. What is beyond float16's largest number becomes

@@ -19,17 +19,22 @@ BUNDLED = "models/bundled/licence.gguf"
 MACHINES = {"AMD:0": "gfx1100, PM4", "AMD:1": "gfx1100, AQL", "AMD:2": "gfx1201, PM4", "AMD:3": "gfx1201, AQL"}
 
 
-def tokens(device, model=BUNDLED):
-    command = [PROGRAM, "generate", model, "Permission is", "--max-tokens", "6", "--temperature", "0", "--json"]
+PROMPT = "Permission is"
+# Of more than sixteen tokens: quantised matrices become float16 on their way into matrix instructions.
+LONG_PROMPT = PROMPT + " hereby granted, free of charge, to any person obtaining a copy of this software and"
+
+
+def tokens(device, model, prompt, cache):
+    command = [PROGRAM, "generate", model, prompt, "--max-tokens", "6", "--temperature", "0", "--json", "--cache-type", cache]
     done = subprocess.run(command, env={**os.environ, "DEV": device}, capture_output=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{device}: exit code {done.returncode}: {done.stderr.decode()}")
     return json.loads(done.stdout)["tokens"]
 
 
-def compare(device, model, what):
+def compare(device, model, what, prompt=PROMPT, cache="f16"):
     start = time.monotonic()
-    expected, got = tokens("CPU", model), tokens(device, model)
+    expected, got = tokens("CPU", model, prompt, cache), tokens(device, model, prompt, cache)
     print(f"{what}: {got}, {time.monotonic() - start:.1f} s")
     if got != expected or len(got) != 6:
         sys.exit(f"{what}: {got}, on the CPU {expected}")
@@ -45,6 +50,8 @@ if sys.argv[2:]:
     sys.exit(0)
 for name, machine in MACHINES.items():
     compare(name, BUNDLED, machine)
+for name in ("AMD:0", "AMD:3"):
+    compare(name, BUNDLED, f"int8 cache, {MACHINES[name]}", LONG_PROMPT, "int8")
 # Matrices in blocks stay in blocks.
 with tempfile.TemporaryDirectory() as folder:
     for name, form in (("AMD:0", "Q8_0"), ("AMD:3", "Q4_K")):
@@ -54,4 +61,4 @@ with tempfile.TemporaryDirectory() as folder:
         if made.returncode != 0:
             print(f"{form} not tried: {made.stderr.strip().splitlines()[-1]}")
             continue
-        compare(name, path, f"{form}, {MACHINES[name]}")
+        compare(name, path, f"{form}, {MACHINES[name]}", LONG_PROMPT)

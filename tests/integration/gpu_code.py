@@ -63,6 +63,8 @@ WORKLOADS = [
     ("token Q4_K, 4096 × 4096", "q4linear(f32[1,4096], 4096)", ROWS),
     ("decode attention f16, 32 heads over 8, 4096 keys", "decode(f32[32,128], f16[8,4096,128], f16[8,4096,128])", ROWS),
     ("decode attention f32, 32 heads over 8, 4096 keys", "decode(f32[32,128], f32[8,4096,128], f32[8,4096,128])", ROWS),
+    ("decode attention int8, 32 heads over 8, 4096 keys",
+     "decode8(f32[32,128], i8[8,4096,128], i8[8,4096,128], f16[8,4096,4], f16[8,4096,4])", ROWS),
 ]
 
 

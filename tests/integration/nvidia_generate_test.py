@@ -15,8 +15,13 @@ MACHINES = [("ad102", "550"), ("gh100", "570"), ("gh100", "580"), ("gb202", "610
 CANNOT_RUN_HERE = 77  # what the simulator says where seccomp user notification is missing
 
 
-def tokens(what, front, model, **environment):
-    command = [*front, PROGRAM, "generate", model, "Permission is", "--max-tokens", "6", "--temperature", "0", "--json"]
+# Of an int8 cache, of so many tokens that attention of a prompt is by matrix instructions.
+PROMPT = "Permission is hereby granted, free of charge, to any person obtaining a copy"
+
+
+def tokens(what, front, model, cache="f16", **environment):
+    prompt = "Permission is" if cache == "f16" else PROMPT
+    command = [*front, PROGRAM, "generate", model, prompt, "--max-tokens", "6", "--temperature", "0", "--json", "--cache-type", cache]
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, check=False)
     if done.returncode == CANNOT_RUN_HERE:
         print(done.stderr.decode())
@@ -30,13 +35,13 @@ def on_cuda(model):
     return tokens("CUDA", [], model, DEV="CUDA:PTX", BM_NV_CODE="ptx", BM_CUDA_LIBRARY=LIBCUDA)
 
 
-def on_nv(chip, release, model):
+def on_nv(chip, release, model, cache="f16"):
     front = [SIMULATOR, "--chip", chip, "--release", release, "--strict"]
-    return tokens(f"NV, {chip}, driver {release}", front, model, DEV="NV:PTX")
+    return tokens(f"NV, {chip}, driver {release}", front, model, cache, DEV="NV:PTX")
 
 
-def compare(model, runs):
-    expected = tokens("CPU", [], model, DEV="CPU")
+def compare(model, runs, cache="f16"):
+    expected = tokens("CPU", [], model, cache, DEV="CPU")
     assert len(expected) == 6, expected
     for name, got in runs.items():
         print(name, got)
@@ -45,6 +50,7 @@ def compare(model, runs):
 
 
 compare(BUNDLED, {"CUDA": on_cuda(BUNDLED)} | {f"NV, {c}, driver {r}": on_nv(c, r, BUNDLED) for c, r in MACHINES})
+compare(BUNDLED, {"NV, gh100, int8 cache": on_nv("gh100", "580", BUNDLED, "int8")}, "int8")
 # Matrices in blocks stay in blocks.
 with tempfile.TemporaryDirectory() as folder:
     path = os.path.join(folder, "Q4_0.gguf")

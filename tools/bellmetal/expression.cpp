@@ -44,25 +44,42 @@ Tensor quantised_linear(models::GgmlType type, const Tensor& x, int64_t rows) {
   return matrix.linear(models::QuantisedActivations(x));
 }
 
+/// Keys or values of a cache, of which so many are there: float32, int8 codes by the float16 scales
+/// of their blocks. `t` [shared heads, capacity, width], `scales` [shared heads, capacity, blocks].
+Tensor cached(const Tensor& t, const Tensor& scales, const SymInt& length) {
+  const auto lines = [&](const Tensor& part) {
+    return part.shrink({{0, part.size(0)}, {0, length}, {0, part.size(2)}}).cast(DType::kF32);
+  };
+  if (!scales.is_valid()) return lines(t);
+  const int64_t heads = t.size(0).constant(), width = t.size(2).constant(),
+                blocks = scales.size(2).constant();
+  return (lines(t).reshape({heads, length, blocks, width / blocks}) * lines(scales).unsqueeze(3))
+      .reshape({heads, length, width});
+}
+
 /// Attention of one token as models ask for it: queries [heads, width] and a cache of keys and
 /// values [shared heads, capacity, width], of which as many are there as are known at launch: all.
-Tensor decode_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
+/// `scales`: of keys and of values, if these are int8 codes.
+Tensor decode_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                        const std::array<Tensor, 2>& scales = {}) {
   if (q.rank() != 2 || k.rank() != 3 || v.rank() != 3 || q.size(0).constant() == 0 ||
       k.size(0).constant() == 0 || q.size(0).constant() % k.size(0).constant() != 0)
     raise(Code::kInvalidArgument,
           "queries [heads, width], keys and values [shared heads, capacity, width] expected");
+  for (const Tensor& s : scales)
+    if (s.is_valid() && (s.rank() != 3 || s.size(2).constant() < 1 ||
+                         k.size(2).constant() % s.size(2).constant() != 0))
+      raise(Code::kInvalidArgument, "scales [shared heads, capacity, blocks] expected");
   const int64_t heads = q.size(0).constant(), width = q.size(1).constant(),
                 shared = k.size(0).constant(), capacity = k.size(1).constant();
   const Var length("keys", 1, std::max<int64_t>(capacity, 1));
   length.set(std::max<int64_t>(capacity, 1));
-  const auto lines = [&](const Tensor& t) {
-    return t.shrink({{0, shared}, {0, SymInt(length)}, {0, width}}).cast(DType::kF32);
-  };
+  const Tensor keys = cached(k, scales[0], length), values = cached(v, scales[1], length);
   const Tensor scores = q.reshape({1, shared, heads / shared, width})
                             .permute({1, 2, 0, 3})
-                            .matmul(lines(k).unsqueeze(1).transpose()) *
+                            .matmul(keys.unsqueeze(1).transpose()) *
                         (1 / std::sqrt(static_cast<double>(width)));
-  return scores.softmax(-1).matmul(lines(v).unsqueeze(1));
+  return scores.softmax(-1).matmul(values.unsqueeze(1));
 }
 
 constexpr Function kFunctions[] = {
@@ -100,6 +117,10 @@ constexpr Function kFunctions[] = {
      [](const Arguments& t, const Numbers&) { return Tensor::attention(t[0], t[1], t[2]); }},
     {"decode", 3, 0,
      [](const Arguments& t, const Numbers&) { return decode_attention(t[0], t[1], t[2]); }},
+    {"decode8", 5, 0,
+     [](const Arguments& t, const Numbers&) {
+       return decode_attention(t[0], t[1], t[2], {t[3], t[4]});
+     }},
     {"q8linear", 1, 1,
      [](const Arguments& t, const Numbers& n) {
        return quantised_linear(models::GgmlType::kQ8_0, t[0], n[0]);

@@ -118,12 +118,14 @@ struct GroupAttentionPlan {
 
 /// Decoding: few queries for each set of keys, which memory bounds. A group of work-items has the
 /// queries of a few heads that share keys; a team of lanes of it takes a key, a chunk of 16 bytes
-/// of it each, then the value in the same way, with a row max, row sum and result of its own.
-/// What the teams have is joined in shared memory. Plans are of kernels by split_attention
+/// (eight codes) of it each, then the value in the same way, with a row max, row sum and result of
+/// its own. What the teams have is joined in shared memory. Plans are of kernels by split_attention
 /// (split.h): the keys are one part of them all, and beside the result its log-sum-exp is stored.
 struct DecodeAttentionPlan {
   AttentionParts parts;                               ///< row nullptr: one query
   const ir::Node *keys = nullptr, *values = nullptr;  ///< loads
+  /// Of int8 codes: what those of a chunk are multiplied by; nullptr: nothing.
+  const ir::Node *key_scale = nullptr, *value_scale = nullptr;
   double scale = 1;                           ///< the numerator is 2^((logit - row max)·scale)
   int64_t rows = 1;                           ///< queries of a group
   uint32_t team = 32;                         ///< lanes of a key; a power of two
@@ -135,7 +137,10 @@ struct DecodeAttentionPlan {
   int64_t columns() const { return parts.column->src[0]->imm; }
   uint32_t teams() const { return block / team; }
   uint32_t sub_groups() const { return block / sub_group; }
-  static int64_t chunk_items(const ir::Node* load) { return 16 / item_size(load->dtype); }
+  /// Of int8 codes eight bytes: sixteen would take twice the registers for queries and results.
+  static int64_t chunk_items(const ir::Node* load) {
+    return load->dtype == DType::kI8 ? 8 : 16 / item_size(load->dtype);
+  }
   /// Partial results, row max and row sum for each query, of every sub-group.
   int64_t shared_bytes() const { return sub_groups() * rows * (columns() + 2) * 4; }
 };

@@ -12,7 +12,7 @@
 namespace bm::compiler {
 namespace {
 
-constexpr uint32_t kChunkWords = 4;
+constexpr uint32_t kStoredWords = 4;
 
 Expr larger(const Expr& x, const Expr& y) { return select(x < y, y, x); }
 
@@ -33,9 +33,13 @@ class DecodeAttention {
   void read_queries(BlockId block);
   std::vector<ValueId> load_chunk(const Node* load, const Env& env) const;
   std::vector<ValueId> elements_of(const Node* load, ValueId word) const;
-  std::vector<std::vector<ValueId>> load_line(const Node* load, const Node* along,
-                                              const std::vector<Expr>& chunks, const Env& key,
-                                              BlockId block);
+  /// Chunks that a lane has of a key or value.
+  struct Line {
+    std::vector<std::vector<ValueId>> words;
+    std::vector<Env> chunks;  ///< with the loop along the line at their first element
+  };
+  Line load_line(const Node* load, const Node* scale, const Node* along,
+                 const std::vector<Expr>& chunks, const Env& key, BlockId block);
   std::vector<Expr> chunks_of(const Node* load, const Node* along, uint32_t count) const;
   ValueId is_chunk(const Node* load, const Node* along, uint32_t number) const;
   void attend(ValueId first_key, BlockId block);
@@ -128,16 +132,18 @@ void DecodeAttention::read_queries(BlockId block) {
   }
 }
 
-/// The words of 16 bytes; 0 where an index that was looked up is not there.
+/// The words of a chunk; 0 where an index that was looked up is not there.
 std::vector<ValueId> DecodeAttention::load_chunk(const Node* load, const Env& env) const {
   ValueId at = e_.emit(load->src[0], env), gate = kNone;
   if (load->src.size() > 1) {
     gate = e_.emit(load->src[1], env);
     at = b_.select(gate, at, b_.index(0));
   }
-  const ValueId words = b_.words(static_cast<int>(load->imm), kChunkWords, at, is_aligned_);
+  const auto count =
+      static_cast<uint32_t>(DecodeAttentionPlan::chunk_items(load) * item_size(load->dtype) / 4);
+  const ValueId words = b_.words(static_cast<int>(load->imm), count, at, is_aligned_);
   std::vector<ValueId> out;
-  for (uint32_t w = 0; w < kChunkWords; ++w) {
+  for (uint32_t w = 0; w < count; ++w) {
     const ValueId word = b_.extract(words, w);
     out.push_back(gate == kNone ? word : b_.select(gate, word, b_.like_int(word, 0)));
   }
@@ -147,6 +153,15 @@ std::vector<ValueId> DecodeAttention::load_chunk(const Node* load, const Env& en
 /// Float32 of the elements in a word.
 std::vector<ValueId> DecodeAttention::elements_of(const Node* load, ValueId word) const {
   if (load->dtype == DType::kF32) return {b_.bitcast(word, DType::kF32)};
+  if (load->dtype == DType::kI8) {
+    const Expr bits = bitcast(expr(word), DType::kI32);
+    std::vector<ValueId> out;
+    for (const int64_t left : {24, 16, 8, 0}) {
+      const Expr code = (left == 0 ? bits : Expr(bits << left)) >> int64_t{24};
+      out.push_back(b_.convert(code, DType::kF32));
+    }
+    return out;
+  }
   const auto element = [&](ValueId bits) {
     const Expr half = bitcast(convert(expr(bits), DType::kU16), load->dtype);
     return b_.cast(half, DType::kF32);
@@ -156,14 +171,19 @@ std::vector<ValueId> DecodeAttention::elements_of(const Node* load, ValueId word
   return {low, high};
 }
 
-/// Words of every chunk that this lane has of one key or value.
-std::vector<std::vector<ValueId>> DecodeAttention::load_line(const Node* load, const Node* along,
-                                                             const std::vector<Expr>& chunks,
-                                                             const Env& key, BlockId block) {
+/// Loads alone: nothing waits for them yet.
+DecodeAttention::Line DecodeAttention::load_line(const Node* load, const Node* scale,
+                                                 const Node* along, const std::vector<Expr>& chunks,
+                                                 const Env& key, BlockId block) {
   const int64_t items = DecodeAttentionPlan::chunk_items(load);
-  std::vector<std::vector<ValueId>> out;
-  for (const Expr& chunk : chunks)
-    out.push_back(load_chunk(load, e_.bound_at(key, along, Expr(chunk * items), block)));
+  Line out;
+  for (const Expr& chunk : chunks) {
+    out.chunks.push_back(e_.bound_at(key, along, Expr(chunk * items), block));
+    out.words.push_back(load_chunk(load, out.chunks.back()));
+    if (!scale) continue;
+    for (const Node* n : ir::topological({&scale, 1}))
+      if (n->op == Op::kLoad) e_.emit(n, out.chunks.back());
+  }
   return out;
 }
 
@@ -193,24 +213,31 @@ void DecodeAttention::attend(ValueId first_key, BlockId block) {
   struct Key {
     Env env;
     ValueId is_there = kNone;
-    std::vector<std::vector<ValueId>> key, value;
+    Line key, value;
   };
   std::vector<Key> keys;
   for (uint32_t u = 0; u < p_.unroll; ++u) {
     const Expr at = expr(first_key) + team + int64_t{u} * p_.teams();
     keys.push_back({e_.bound_at(env_, a_.key, at, block), b_.lt(at, keys_), {}, {}});
   }
-  for (Key& k : keys) k.key = load_line(p_.keys, a_.head_dim, key_chunks, k.env, block);
-  for (Key& k : keys) k.value = load_line(p_.values, a_.column, value_chunks, k.env, block);
+  for (Key& k : keys)
+    k.key = load_line(p_.keys, p_.key_scale, a_.head_dim, key_chunks, k.env, block);
+  for (Key& k : keys)
+    k.value = load_line(p_.values, p_.value_scale, a_.column, value_chunks, k.env, block);
   if (b_.target().hoists_loads) b_.pipe(block, PipeOp::kOrder);
   std::vector<std::vector<ValueId>> logits(rows());
   for (const Key& k : keys) {
     std::vector<ValueId> accumulators(rows(), kNone);
     size_t i = 0;
-    for (const std::vector<ValueId>& chunk : k.key)
-      for (const ValueId word : chunk)
+    for (size_t c = 0; c < k.key.words.size(); ++c) {
+      std::vector<ValueId> own(p_.key_scale ? rows() : 0, kNone);
+      for (const ValueId word : k.key.words[c])
         for (const ValueId element : elements_of(p_.keys, word))
-          contract_fma(b_, queries_[i++], {&element, 1}, accumulators);
+          contract_fma(b_, queries_[i++], {&element, 1}, p_.key_scale ? own : accumulators);
+      if (!p_.key_scale) continue;
+      const ValueId scale = e_.emit(p_.key_scale, k.key.chunks[c]);
+      contract_fma(b_, own, {&scale, 1}, accumulators);
+    }
     for (size_t r = 0; r < rows(); ++r) {
       const Env env = a_.row ? e_.bound(k.env, a_.row, row_[r]) : k.env;
       e_.set_known(a_.product, env, over_team(accumulators[r], block));
@@ -234,12 +261,16 @@ void DecodeAttention::attend(ValueId first_key, BlockId block) {
       const ValueId numerator = b_.exp2_of_distance(distance, p_.scale);
       row_sum = row_sum + expr(numerator);
       std::span<ValueId> rest = accumulators;
-      for (const std::vector<ValueId>& chunk : keys[u].value)
-        for (const ValueId word : chunk) {
+      const Line& value = keys[u].value;
+      for (size_t c = 0; c < value.words.size(); ++c) {
+        ValueId weight = numerator;
+        if (p_.value_scale) weight = b_.mul(weight, e_.emit(p_.value_scale, value.chunks[c]));
+        for (const ValueId word : value.words[c]) {
           const std::vector<ValueId> elements = elements_of(p_.values, word);
-          contract_fma(b_, {&numerator, 1}, elements, rest.first(elements.size()));
+          contract_fma(b_, {&weight, 1}, elements, rest.first(elements.size()));
           rest = rest.subspan(elements.size());
         }
+      }
     }
     b_.assign(block, row_sum_[r], row_sum);
     for (size_t i = 0; i < accumulators.size(); ++i)
@@ -286,9 +317,9 @@ void DecodeAttention::store_results(BlockId block) {
       });
       for (uint32_t p = 0; p < p_.value_chunks; ++p) {
         const Expr first = row * columns + chunks[p] * items;
-        for (int64_t i = 0; i < items; i += kChunkWords) {
+        for (int64_t i = 0; i < items; i += kStoredWords) {
           std::vector<ValueId> four;
-          for (int64_t w = i; w < i + kChunkWords; ++w)
+          for (int64_t w = i; w < i + kStoredWords; ++w)
             four.push_back(b_.read(body, results_[r][static_cast<size_t>(int64_t{p} * items + w)]));
           const ValueId exists = is_chunk(p_.values, a_.column, p);
           const auto store = [&](BlockId to) {

@@ -28,18 +28,55 @@ constexpr uint32_t kWordsAhead = 32;
 constexpr int64_t kMostUnroll = 8;
 constexpr double kLeastDecodeScale = 0x1p-60;  // of Builder::exp2_of_distance
 
-/// A load of floats, perhaps widened, perhaps of an index that is looked up and 0 where it is not
-/// there.
+/// A load of floats or of int8 codes, perhaps widened, perhaps of an index that is looked up and 0
+/// where it is not there.
 const Node* line_load(const Node* n) {
   if (n->op == Op::kCast && n->dtype == DType::kF32) n = n->src[0];
   if (n->op == Op::kSelect && n->src[2]->is_const() && n->src[2]->imm == 0 &&
       n->src[1]->op == Op::kLoad)
     n = n->src[1];
-  const bool is_known = n->dtype == DType::kF32 || is_half_like(n->dtype);
+  const bool is_known = n->dtype == DType::kF32 || n->dtype == DType::kI8 || is_half_like(n->dtype);
   return n->op == Op::kLoad && is_known ? n : nullptr;
 }
 
-/// Whether chunks of 16 bytes along `along` are adjacent in memory and aligned.
+/// Whether `n` is the same for as many iterations of `along`, from any multiple of them on.
+bool is_same_within(const Node* n, const Node* along, int64_t items) {
+  if (!ir::depends_on(n, along)) return true;
+  if (n == along || n->op == Op::kReduce) return false;
+  if (n->op == Op::kDiv && n->src[1]->is_const() && n->src[1]->imm > 0 &&
+      n->src[1]->imm % items == 0) {
+    const ir::Linear inside = ir::linear(n->src[0]);
+    if (inside.constant % items == 0 &&
+        std::ranges::all_of(inside.terms, [&](const ir::Linear::Term& t) {
+          return t.atom == along ? t.coefficient == 1
+                                 : t.coefficient % items == 0 && !ir::depends_on(t.atom, along);
+        }))
+      return true;
+  }
+  return std::ranges::all_of(n->src,
+                             [&](const Node* s) { return is_same_within(s, along, items); });
+}
+
+/// Keys or values, and what a chunk of them is multiplied by.
+struct Line {
+  const Node *load = nullptr, *scale = nullptr;
+};
+
+Line line_of(const Node* n, const Node* along) {
+  if (n->op != Op::kMul) {
+    const Node* load = line_load(n);
+    return {load && load->dtype != DType::kI8 ? load : nullptr};
+  }
+  for (const size_t side : {0u, 1u}) {
+    const Node *load = line_load(n->src[side]), *scale = n->src[1 - side];
+    if (load && load->dtype == DType::kI8 &&
+        is_same_within(scale, along, DecodeAttentionPlan::chunk_items(load)))
+      return {load, scale};
+  }
+  return {};
+}
+
+/// Whether chunks along `along` are adjacent in memory and aligned.
 bool has_lines(const Node* load, const Node* along) {
   if (!load || !along->src[0]->is_const()) return false;
   const auto items = DecodeAttentionPlan::chunk_items(load);
@@ -50,6 +87,10 @@ bool has_lines(const Node* load, const Node* along) {
 
 int64_t chunks_of(const Node* load, const Node* along) {
   return along->src[0]->imm / DecodeAttentionPlan::chunk_items(load);
+}
+
+uint32_t words_of(const Node* load) {
+  return static_cast<uint32_t>(DecodeAttentionPlan::chunk_items(load) * item_size(load->dtype) / 4);
 }
 
 class DecodePlanner {
@@ -63,8 +104,11 @@ class DecodePlanner {
     const AttentionParts& a = p_.parts;
     if (a.pv->dtype != DType::kF32 || a.weight != DType::kF32 || !a.causal_bound || !a.row_max)
       return std::nullopt;
-    p_.keys = line_load(a.keys);
-    p_.values = line_load(a.values);
+    const Line keys = line_of(a.keys, a.head_dim), values = line_of(a.values, a.column);
+    p_.keys = keys.load;
+    p_.values = values.load;
+    p_.key_scale = keys.scale;
+    p_.value_scale = values.scale;
     if (!has_lines(p_.keys, a.head_dim) || !has_lines(p_.values, a.column)) return std::nullopt;
     p_.scale = a.scale ? a.scale->fimm() : 1;
     if (p_.scale < kLeastDecodeScale || p_.scale > 1 / kLeastDecodeScale) return std::nullopt;
@@ -112,7 +156,8 @@ class DecodePlanner {
   }
 
   void choose_unroll() {
-    const uint32_t words = 4 * (p_.key_chunks + p_.value_chunks);
+    const uint32_t words =
+        words_of(p_.keys) * p_.key_chunks + words_of(p_.values) * p_.value_chunks;
     p_.unroll = std::clamp(kWordsAhead / words, 1u, 4u);
     if (const auto asked = knob("unroll"))
       p_.unroll = static_cast<uint32_t>(std::clamp<int64_t>(*asked, 1, kMostUnroll));
@@ -176,9 +221,9 @@ std::string describe_decode_attention(const Schedule& schedule) {
   const DecodeAttentionPlan& p = *schedule.group_attention()->decode;
   return fmt::format(
       "decode attention over a part of the keys: {} queries a group, {} teams of {} lanes with a "
-      "key "
-      "each, {} keys in flight; {} + {} chunks of 16 bytes a lane; joined in shared memory\n",
-      p.rows, p.teams(), p.team, p.unroll, p.key_chunks, p.value_chunks);
+      "key each, {} keys in flight; {} + {} chunks a lane{}; joined in shared memory\n",
+      p.rows, p.teams(), p.team, p.unroll, p.key_chunks, p.value_chunks,
+      p.key_scale || p.value_scale ? ", of 8 int8 codes" : ", of 16 bytes");
 }
 
 }  // namespace bm::compiler

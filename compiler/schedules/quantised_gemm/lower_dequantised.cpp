@@ -288,6 +288,9 @@ class DequantisedGemm {
 
 }  // namespace
 
-void lower_dequantised_gemm(Emitter& e) { DequantisedGemm(e).run(); }
+void lower_dequantised_gemm(Emitter& e) {
+  if (e.schedule().quantised()->dequantised->is_staged) return lower_staged_dequantised_gemm(e);
+  DequantisedGemm(e).run();
+}
 
 }  // namespace bm::compiler

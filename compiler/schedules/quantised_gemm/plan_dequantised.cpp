@@ -29,10 +29,30 @@ constexpr double kSharedCycles = 1;                    ///< 128 bytes of shared 
 constexpr double kBlockInstructions = 70, kIssue = 4;
 constexpr double kStartCycles = 1500;  ///< of a group
 constexpr double kResultCycles = 0.125;
+// The same where rows go through shared memory. Source: as of implicit_gemm/plan.cpp.
+constexpr double kTileCycles = 8, kStagedIssueCycles = 0.5, kBarrierCycles = 40, kWaitCycles = 800;
+constexpr double kElementInstructions = 2.5, kChunkInstructions = 6;
+constexpr double kStagedRegisters = 40, kBesideWaits = 0.2;
+
+/// Of a sub-group, and sub-groups side by side.
+struct StagedTile {
+  uint32_t vector_groups, row_groups, vectors, rows;
+};
+constexpr std::array kStagedTiles = {
+    StagedTile{4, 2, 64, 64}, StagedTile{2, 4, 64, 32}, StagedTile{4, 2, 64, 32},
+    StagedTile{4, 2, 32, 64}, StagedTile{2, 2, 64, 64}, StagedTile{2, 2, 64, 32},
+    StagedTile{4, 1, 64, 64}, StagedTile{4, 1, 32, 64}, StagedTile{2, 2, 32, 64},
+    StagedTile{2, 2, 32, 32}, StagedTile{1, 4, 32, 16}, StagedTile{2, 2, 16, 32},
+    StagedTile{2, 2, 32, 16}, StagedTile{2, 1, 32, 32}, StagedTile{2, 2, 16, 16}};
 
 bool is_fragments(const MatrixInfo& m) {
   return m.in == DType::kF16 && m.sum == DType::kF32 && m.sub_groups == 1 && m.slot == 8 &&
          m.a_slots == 2 && m.parts == 4 && m.is_part_low && m.k_words == 8 && m.row_step == 0;
+}
+/// Whose results lie side by side along the right operand, over the lanes.
+bool is_of_lines(const MatrixInfo& m) {
+  return m.in == DType::kF16 && m.sum == DType::kF32 && m.sub_groups == 1 && m.slot == 16 &&
+         m.a_slots == 1 && m.k_words == 8 && m.row_step != 0;
 }
 bool is_group(const MatrixInfo& m) {
   return m.in == DType::kF16 && m.sum == DType::kF32 && m.sub_groups == 4 && m.k_words == 8;
@@ -62,9 +82,12 @@ class DequantisedPlanner {
 
  private:
   bool find_instructions() {
-    const auto fragments = std::ranges::find_if(target_.matrix, is_fragments);
-    if (fragments == target_.matrix.end() || !target_.pipe.has_async_copies) return false;
+    p_.is_staged = !target_.pipe.has_async_copies;
+    const auto fragments =
+        std::ranges::find_if(target_.matrix, p_.is_staged ? is_of_lines : is_fragments);
+    if (fragments == target_.matrix.end()) return false;
     p_.info = *fragments;
+    if (p_.is_staged) return target_.has_unaligned_words;
     const auto group = std::ranges::find_if(target_.matrix, is_group);
     if (group != target_.matrix.end()) p_.group_mma = *group;
     return true;
@@ -237,7 +260,66 @@ class DequantisedPlanner {
            });
   }
 
+  bool choose_staged_tiles() {
+    double best = 0;
+    Shape found;
+    for (const StagedTile& tile : kStagedTiles) {
+      Shape p = p_;
+      p.stages = Shape::kStagedStages;
+      p.sub_groups = tile.vector_groups * tile.row_groups;
+      p.vector_groups = tile.vector_groups;
+      p.slots = tile.vectors / p.info.slot;
+      p.row_tiles = tile.rows / p.info.slot;
+      const uint32_t accumulators = p.slots * p.row_tiles * p.info.accumulators;
+      const int64_t chunks = p.block_n() * (Shape::kLineBytes / 16);
+      if (accumulators > most_accumulators_ || p.row_count() % p.block_m() != 0 ||
+          p.word_parts() > Shape::kWords || p.block_m() % (p.items() / p.word_parts()) != 0 ||
+          chunks % p.items() != 0 || p.items() > target_.max_block ||
+          p.stages * p.stage_bytes() > target_.shared_memory_bytes)
+        continue;
+      const double cost =
+          staged_time(p) * asked_factor(knobs_, {.m = p.block_m(), .n = p.block_n()});
+      if (best != 0 && cost >= best * 0.99) continue;
+      best = cost;
+      found = p;
+    }
+    if (best == 0) return false;
+    p_ = std::move(found);
+    return true;
+  }
+
+  /// As of plan.cpp of implicit_gemm, with what a word costs.
+  double staged_time(const Shape& p) const {
+    const auto vectors = static_cast<double>(p.block_n()), rows = static_cast<double>(p.block_m());
+    const double groups = static_cast<double>(p.row_count() / p.block_m()) *
+                          std::ceil(CostModel::trip_count(p.vectors) / vectors);
+    const double products = vectors / 16 * rows / 16 * 2 * kTileCycles;
+    const double made =
+        rows * Shape::kBlock * kElementInstructions + (vectors + rows) * 4 * kChunkInstructions;
+    const double reads = p.info.parts == 1 ? 2 : 1;  // the same read by two halves of a wave
+    const double read =
+        p.sub_groups * static_cast<double>(p.slots + p.row_tiles) * p.info.slot * reads;
+    const double shared = (read + rows + vectors) / 2 * kSharedCycles;
+    const double busy =
+        std::max(products + made / p.sub_group * kStagedIssueCycles, shared) + kBarrierCycles;
+    const double registers = p.slots * p.row_tiles * p.info.accumulators +
+                             (p.slots + p.row_tiles) * 8.0 + kStagedRegisters;
+    const PipeInfo& room = target_.pipe;
+    const double memory = std::max<double>(room.cu_memory_bytes, target_.shared_memory_bytes);
+    const double resident =
+        std::max(1.0, std::floor(std::min({memory / static_cast<double>(p.stages * p.stage_bytes()),
+                                           room.cu_registers / (registers * p.items()),
+                                           static_cast<double>(room.cu_items) / p.items()})));
+    // Those of a unit multiply in turn and wait together; less work is better while they wait too.
+    const double share = std::ceil(groups / units_);
+    const double stage = std::max(share * busy, std::ceil(share / resident) * kWaitCycles) +
+                         kBesideWaits * share * busy;
+    return static_cast<double>(p.block->src[0]->imm) * stage + kStartCycles +
+           share * rows * vectors * kResultCycles;
+  }
+
   bool choose_tiles() {
+    if (p_.is_staged) return choose_staged_tiles();
     double best = 0;
     Shape found;
     for (const uint32_t sub_groups : {4u, 8u})
@@ -372,6 +454,12 @@ Rewritten rewritten(const DequantisedPlan& plan) { return {plan.kernel.get(), {}
 
 std::string describe_dequantised(const Schedule& schedule) {
   const DequantisedPlan& p = *schedule.quantised()->dequantised;
+  if (p.is_staged)
+    return fmt::format(
+        "blocks dequantised to float16 into shared memory: {} rows x {} vectors of a group, {} x "
+        "{} sub-groups with {} x {}, {}, {} stages\n",
+        p.block_m(), p.block_n(), p.row_groups(), p.vector_groups, 16 * p.row_tiles,
+        p.info.slot * p.slots, p.info.parts == 4 ? "mfma" : "wmma", p.stages);
   return fmt::format(
       "blocks dequantised to float16 in registers: {} rows x {} vectors of a group, {} sub-groups, "
       "{}, {} stages\n",

@@ -2,6 +2,7 @@
 // Quantised GEMM by int8 MMA (IMMA, WMMA, MFMA): reductions over blocks whose int8 dot products of
 // 8-bit elements are tiles of a sub-group; scales are applied to the int32 results in registers.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -45,8 +46,12 @@ struct DequantisedTerm {
 /// of the rows, in registers; vectors come through shared memory. A block of 32 is two steps of K,
 /// of which lane p of a lane group has word p: elements 0, 1 in its first and 2, 3 in its second
 /// register. Vectors lie in memory in the order that this makes of K.
+/// Where nothing is copied beside the work-items (`is_staged`: AMD), the rows go through shared
+/// memory too: every word is dequantised by one work-item of the group, and all of its sub-groups
+/// multiply by it. Rows are the right operand then, as results lie side by side along them.
 struct DequantisedPlan {
-  static constexpr int64_t kBlock = 32, kStep = 16, kStageBlocks = 2;
+  static constexpr int64_t kBlock = 32, kStep = 16, kStageBlocks = 2, kWords = 4;
+  static constexpr int64_t kLineBytes = kBlock * 2, kStagedStages = 2;  ///< is_staged
   /// The kernel that the nodes belong to, where its rows were one loop; nullptr: as it was.
   std::shared_ptr<const ir::KernelIr> kernel;
   const ir::Node* reduce = nullptr;
@@ -60,15 +65,25 @@ struct DequantisedPlan {
   MatrixInfo group_mma;  ///< sub_groups > 1: by this one, with the rows in registers
   uint32_t sub_group = 32, sub_groups = 4;
   uint32_t row_tiles = 1;  ///< of a sub-group, 16 rows each
-  uint32_t slots = 16;     ///< of eight vectors each
+  uint32_t slots = 16;     ///< of vectors, of a sub-group; info.slot of them each
   uint32_t stages = 3;     ///< of 64 elements of K in shared memory
+  bool is_staged = false;
+  uint32_t vector_groups = 1;  ///< is_staged: sub-groups side by side along vectors
 
   bool has_group_mma() const { return group_mma.sub_groups > 1; }
-  int64_t block_m() const { return int64_t{16} * row_tiles * sub_groups; }
-  int64_t block_n() const { return int64_t{8} * slots; }
+  uint32_t items() const { return sub_group * sub_groups; }
+  int64_t row_groups() const { return sub_groups / vector_groups; }  ///< side by side along rows
+  int64_t block_m() const { return int64_t{16} * row_tiles * row_groups(); }
+  int64_t block_n() const { return int64_t{info.slot} * slots * vector_groups; }
+  /// is_staged: work-items that share the words of a step of a row.
+  int64_t word_parts() const {
+    return std::max<int64_t>(1, int64_t{sub_group} * sub_groups / block_m());
+  }
   int64_t row_count() const;
   int64_t iterations() const { return block->src[0]->imm / kStageBlocks; }
-  int64_t stage_bytes() const { return block_n() * 128; }
+  int64_t stage_bytes() const {
+    return is_staged ? (block_m() + block_n()) * kLineBytes : block_n() * 128;
+  }
 };
 
 struct QuantisedPlan {

@@ -25,7 +25,7 @@ namespace {
 using compiler::SplitAttention;
 
 struct Step {
-  DType type = DType::kF32;  ///< of keys and values
+  DType type = DType::kF32;  ///< of keys and values; kI8: codes, with a scale for each block
   int64_t heads = 4, shared_heads = 2, width = 64, capacity = 512, length = 1;
   int64_t window = 0;  ///< not 0: so many keys are seen
   double cap = 0;      ///< not 0: scores stay within
@@ -35,15 +35,16 @@ struct Step {
   uint32_t units = 4;
   uint64_t shift = 0;  ///< bytes between multiples of 256 and every buffer
   double spread = 1;   ///< of queries
+  int64_t block = 32;  ///< of int8 codes
 };
 
 constexpr int64_t kPage = 16;
 
 std::string text_of(const Step& s) {
   return fmt::format(
-      "{} heads ({}), width {}, {} of {} keys, window {}, cap {}, paged {}, {} {}, {} units",
-      s.heads, s.shared_heads, s.width, s.length, s.capacity, s.window, s.cap, s.is_paged, s.card,
-      s.renderer, s.units);
+      "{} heads ({}), width {}, {} of {} keys of {}, window {}, cap {}, paged {}, {} {}, {} units",
+      s.heads, s.shared_heads, s.width, s.length, s.capacity, dtype_name(s.type), s.window, s.cap,
+      s.is_paged, s.card, s.renderer, s.units);
 }
 
 bool is_amd_step(const Step& s) { return std::string_view(s.card).starts_with("gfx"); }
@@ -67,26 +68,33 @@ class Decoding {
     Tensor keys, values;
     if (s.is_paged) {
       slots_ = Tensor::empty({s.capacity + kPage, 2, s.shared_heads, s.width}, s.type, device);
+      if (is_int8())
+        slot_scales_ = Tensor::empty({s.capacity + kPage, 2, s.shared_heads, s.width / s.block},
+                                     DType::kF16, device);
       pages_ = Tensor::empty({s.capacity / kPage}, DType::kI32, device);
       const Tensor at = Tensor::arange(end, DType::kI64, device);
       const Tensor page = pages_.take(at >> 4).cast(DType::kI64);
-      const Tensor past = slots_.take((page << 4) + (at & (kPage - 1)));
+      const Tensor slot = (page << 4) + (at & (kPage - 1));
+      const Tensor past =
+          restored(slots_.take(slot), is_int8() ? slot_scales_.take(slot) : Tensor());
       const auto part = [&](int64_t which) {
         return past.slice(1, {which, which + 1})
             .reshape({end, s.shared_heads, s.width})
-            .permute({1, 0, 2})
-            .cast(DType::kF32);
+            .permute({1, 0, 2});
       };
       keys = part(0);
       values = part(1);
     } else {
       k_ = Tensor::empty({s.shared_heads, s.capacity, s.width}, s.type, device);
       v_ = Tensor::empty({s.shared_heads, s.capacity, s.width}, s.type, device);
-      const auto rows = [&](const Tensor& t) {
-        return t.shrink({{0, s.shared_heads}, {0, end}, {0, s.width}}).cast(DType::kF32);
+      if (is_int8())
+        for (Tensor* t : {&k_scales_, &v_scales_})
+          *t = Tensor::empty({s.shared_heads, s.capacity, s.width / s.block}, DType::kF16, device);
+      const auto shrunk = [&](const Tensor& t) {
+        return t.is_valid() ? t.shrink({{0, s.shared_heads}, {0, end}, {0, t.size(2)}}) : t;
       };
-      keys = rows(k_);
-      values = rows(v_);
+      keys = restored(shrunk(k_), shrunk(k_scales_));
+      values = restored(shrunk(v_), shrunk(v_scales_));
     }
     Tensor scores = q_.reshape({1, s.shared_heads, group, s.width})
                         .permute({1, 2, 0, 3})
@@ -99,6 +107,20 @@ class Decoding {
       scores = ((key <= query) & (key > query - s.window)).where(scores, -HUGE_VAL);
     }
     result_ = scores.softmax(-1).matmul(values.unsqueeze(1)).permute({2, 0, 1, 3});
+  }
+
+  bool is_int8() const { return s_.type == DType::kI8; }
+
+  /// As caches of models give their numbers: float32, of int8 codes by their scales.
+  Tensor restored(const Tensor& numbers, const Tensor& scales) const {
+    const Tensor wide = numbers.cast(DType::kF32);
+    if (!is_int8()) return wide;
+    Shape blocks = numbers.shape();
+    blocks.back() = s_.width / s_.block;
+    blocks.push_back(s_.block);
+    const auto last = static_cast<int64_t>(blocks.size()) - 1;
+    return (wide.reshape(blocks) * scales.cast(DType::kF32).unsqueeze(last))
+        .reshape(numbers.shape());
   }
 
   double scale() const { return 1 / std::sqrt(static_cast<double>(s_.width)); }
@@ -119,6 +141,7 @@ class Decoding {
   }
 
   static double get(DType t, const std::byte* from) {
+    if (t == DType::kI8) return static_cast<double>(static_cast<int8_t>(*from));
     float single = 0;
     uint16_t half = 0;
     std::memcpy(&single, from, t == DType::kF32 ? 4 : 2);
@@ -144,12 +167,25 @@ class Decoding {
         bytes.resize(page_of_.size() * 4);
         std::memcpy(bytes.data(), page_of_.data(), bytes.size());
       } else {
+        // Scales are below 1/64, codes anything.
+        const double spread = is_query ? s_.spread : is_int8() && t == DType::kF16 ? 0x1p-8 : 1;
         for (size_t j = 0; j < bytes.size(); j += size)
-          put(t, normal(random) * (is_query ? s_.spread : 1), &bytes[j]);
+          if (t == DType::kI8)
+            bytes[j] = static_cast<std::byte>(random());
+          else
+            put(t, normal(random) * spread, &bytes[j]);
       }
       if (is_query) query_ = bytes;
-      if (k_.is_valid() && kernel.params[i] == k_.node().get()) hide(&bytes), keys_ = bytes;
-      if (v_.is_valid() && kernel.params[i] == v_.node().get()) hide(&bytes), values_ = bytes;
+      const auto is = [&](const Tensor& tensor) {
+        return tensor.is_valid() && kernel.params[i] == tensor.node().get();
+      };
+      if (is(k_scales_)) hide(&bytes), key_scales_ = bytes;
+      if (is(v_scales_)) hide(&bytes), value_scales_ = bytes;
+      if (is(slot_scales_)) key_scales_ = bytes;
+      if (is(k_) && !is_int8()) hide(&bytes);
+      if (is(v_) && !is_int8()) hide(&bytes);
+      if (is(k_)) keys_ = bytes;
+      if (is(v_)) values_ = bytes;
       if (slots_.is_valid() && kernel.params[i] == slots_.node().get()) keys_ = bytes;
       out[i] = std::move(bytes);
     }
@@ -196,32 +232,40 @@ class Decoding {
   }
 
  private:
+  /// Numbers, or scales of codes.
   void hide(std::vector<std::byte>* bytes) const {
-    const auto size = static_cast<size_t>(item_size(s_.type));
+    const DType type = is_int8() ? DType::kF16 : s_.type;
+    const auto size = static_cast<size_t>(item_size(type));
+    const int64_t width = is_int8() ? s_.width / s_.block : s_.width;
     for (int64_t h = 0; h < s_.shared_heads; ++h)
-      for (int64_t i = (h * s_.capacity + s_.length) * s_.width;
-           i < (h + 1) * s_.capacity * s_.width; ++i)
-        put(s_.type, NAN, &(*bytes)[static_cast<size_t>(i) * size]);
+      for (int64_t i = (h * s_.capacity + s_.length) * width; i < (h + 1) * s_.capacity * width;
+           ++i)
+        put(type, NAN, &(*bytes)[static_cast<size_t>(i) * size]);
+  }
+
+  /// Element `d` of a line of a key or value, or of its scales.
+  static double of_line(const std::vector<std::byte>& of, DType type, int64_t line, int64_t width,
+                        int64_t d) {
+    return get(type, &of[static_cast<size_t>((line * width + d) * item_size(type))]);
   }
 
   double stored(int64_t which, int64_t head, int64_t p, int64_t d) const {
-    const auto size = static_cast<size_t>(item_size(s_.type));
-    if (!s_.is_paged) {
-      const auto& of = which == 0 ? keys_ : values_;
-      return get(s_.type, &of[static_cast<size_t>((head * s_.capacity + p) * s_.width + d) * size]);
-    }
-    const int64_t slot = page_of_[static_cast<size_t>(p / kPage)] * kPage + p % kPage;
-    return get(
-        s_.type,
-        &keys_[static_cast<size_t>(((slot * 2 + which) * s_.shared_heads + head) * s_.width + d) *
-               size]);
+    const int64_t slot =
+        s_.is_paged ? page_of_[static_cast<size_t>(p / kPage)] * kPage + p % kPage : 0;
+    const int64_t line =
+        s_.is_paged ? (slot * 2 + which) * s_.shared_heads + head : head * s_.capacity + p;
+    const bool is_first = s_.is_paged || which == 0;
+    const double number = of_line(is_first ? keys_ : values_, s_.type, line, s_.width, d);
+    if (!is_int8()) return number;
+    return number * of_line(is_first ? key_scales_ : value_scales_, DType::kF16, line,
+                            s_.width / s_.block, d / s_.block);
   }
 
   Step s_;
   Var length_;
-  Tensor q_, k_, v_, slots_, pages_, result_;
+  Tensor q_, k_, v_, k_scales_, v_scales_, slots_, slot_scales_, pages_, result_;
   std::vector<int32_t> page_of_;
-  std::vector<std::byte> query_, keys_, values_;
+  std::vector<std::byte> query_, keys_, values_, key_scales_, value_scales_;
 };
 
 bool run_one(const Step& s, const ir::KernelIr& ir, Buffers* buffers,
@@ -331,6 +375,21 @@ TEST(DecodeAttention, HalfPrecisionKeys) {
         {.type = DType::kF16, .width = 128, .length = n, .card = "gfx1100", .renderer = "LLVM"});
   }
   expect_right({.type = DType::kBF16, .width = 128, .length = 77});
+}
+
+/// Codes of int8 with a scale for each block, as an int8 cache has them.
+TEST(DecodeAttention, Int8Keys) {
+  for (const bool is_paged : {false, true})
+    for (const int64_t n : {1, 33, 300}) {
+      const Step s{.type = DType::kI8, .width = 128, .length = n, .is_paged = is_paged};
+      expect_right(s);
+      for (const char* card : {"gfx1100", "gfx1201"}) {
+        Step amd = s;
+        amd.card = card;
+        amd.renderer = "LLVM";
+        expect_right(amd);
+      }
+    }
 }
 
 TEST(DecodeAttention, WidthsAndGroups) {

@@ -1,5 +1,5 @@
 // Quantised blocks that become float16 in registers, as prompts of models have them: on the
-// interpreter of PTX, against sums in float64 of fresh random blocks and vectors.
+// interpreters of PTX and of RDNA, against sums in float64 of fresh random blocks and vectors.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,8 +15,10 @@
 #include "runtime/base/half.h"
 #include "tensor/fusion.h"
 #include "tensor/lower.h"
+#include "tests/unit/compiler/amd_runner.h"
 #include "tests/unit/compiler/products.h"
 #include "tests/unit/compiler/ptx_runner.h"
+#include "tests/unit/compiler/runner.h"
 
 namespace bm::test {
 namespace {
@@ -30,11 +32,14 @@ struct Blocks {
   bool has_residual = false;
   const char* card = "sm_80";
   uint32_t units = 4;
-  uint64_t shift = 0;  ///< bytes between multiples of 256 and every buffer
+  uint64_t shift = 0;              ///< bytes between multiples of 256 and every buffer
+  int64_t tile_m = 0, tile_n = 0;  ///< not 0: as the tuner asks for them
 };
 
+bool is_amd(const Blocks& c) { return std::string_view(c.card).starts_with("gfx"); }
+
 hal::Arch arch_of(const Blocks& c) {
-  hal::Arch arch = ptx_arch();
+  hal::Arch arch = is_amd(c) ? amd_arch(c.card) : ptx_arch();
   arch.name = c.card;
   arch.units = c.units;
   return arch;
@@ -70,7 +75,8 @@ Errors errors_of(const Blocks& c, const Change& change = {}, uint64_t seed = 0) 
   static std::mt19937_64 fresh(std::random_device{}());
   std::mt19937_64 random(seed != 0 ? seed : fresh());
   Errors out;
-  const std::string device = fmt::format("NULL:PTX::{}", c.card);
+  const char* renderer = is_amd(c) ? "LLVM" : "PTX";
+  const std::string device = fmt::format("NULL:{}::{}", renderer, c.card);
   const std::vector<std::byte> data = blocks_of(c, random);
   std::vector<float> weights(static_cast<size_t>(c.rows * c.columns));
   EXPECT_TRUE(models::dequantize_row(c.type, data, weights));
@@ -90,10 +96,17 @@ Errors errors_of(const Blocks& c, const Change& change = {}, uint64_t seed = 0) 
   const LoweredKernel kernel = *lower(
       *root, nullptr, [&](const Node* n) { return n != root.get() && plan.stored.contains(n); });
   const hal::Arch arch = arch_of(c);
-  const auto schedule = compiler::make_schedule(kernel.ir, compiler::target_info(arch), arch.units);
+  compiler::Knobs knobs;
+  if (c.tile_m != 0) knobs.values = {{"tile_m", c.tile_m}, {"tile_n", c.tile_n}};
+  const auto schedule = compiler::make_schedule(kernel.ir, compiler::target_info(arch), arch.units,
+                                                {.knobs = &knobs});
   EXPECT_TRUE(schedule.quantised() && schedule.quantised()->dequantised)
       << compiler::to_string(schedule) << ir::to_string(kernel.ir);
-  auto code = compiler::compile(kernel.ir, arch, "PTX", {.use_cache = false});
+  if (c.tile_m != 0 && schedule.quantised()) {
+    EXPECT_EQ(schedule.quantised()->dequantised->block_m(), c.tile_m);
+    EXPECT_EQ(schedule.quantised()->dequantised->block_n(), c.tile_n);
+  }
+  auto code = compiler::compile(kernel.ir, arch, renderer, {.use_cache = false, .knobs = &knobs});
   EXPECT_TRUE(code) << (code ? "" : code.error().message);
   if (!code) return out;
 
@@ -143,19 +156,28 @@ Errors errors_of(const Blocks& c, const Change& change = {}, uint64_t seed = 0) 
                                              item_size(kernel.ir.params[i].dtype)));
   }
   EXPECT_EQ(next, parts.size());
-  const char* image = reinterpret_cast<const char*>(code->image.data());
-  out.has_instruction =
-      std::string_view(image).find(std::string_view(c.card) == "sm_90"
-                                       ? "wgmma.mma_async.sync.aligned.m64"
-                                       : "mma.sync.aligned.m16n8k16") != std::string_view::npos;
   if (change) change(&*code);
   std::vector<int64_t> vars;
   for (const Var& v : kernel.vars) vars.push_back(v.value());
-  const auto done = run_on_ptx(*code, buffers, vars, c.shift);
-  EXPECT_TRUE(done || change) << (done ? "" : done.error().message);
-  if (!done) return out;
+  if (is_amd(c)) {
+    const auto done = run_on_amd(*code, buffers, vars, c.shift);
+    EXPECT_TRUE(done || change) << (done ? "" : done.error().message);
+    if (!done) return out;
+    out.has_instruction = std::ranges::any_of(done->opcodes, [](const auto& opcode) {
+      return opcode.first.starts_with("v_wmma_f32_16x16x16_f16");
+    });
+    EXPECT_TRUE(change || done->lds_conflicts == 0u) << done->lds_conflicts;
+  } else {
+    out.has_instruction = std::string_view(reinterpret_cast<const char*>(code->image.data()))
+                              .find(std::string_view(c.card) == "sm_90"
+                                        ? "wgmma.mma_async.sync.aligned.m64"
+                                        : "mma.sync.aligned.m16n8k16") != std::string_view::npos;
+    const auto done = run_on_ptx(*code, buffers, vars, c.shift);
+    EXPECT_TRUE(done || change) << (done ? "" : done.error().message);
+    if (!done) return out;
+    EXPECT_TRUE(change || done->traffic.shared_conflicts == 0u);
+  }
   out.is_run = true;
-  EXPECT_TRUE(change || done->traffic.shared_conflicts == 0u);
 
   for (size_t v = 0; v < static_cast<size_t>(c.vectors); ++v)
     for (size_t row = 0; row < rows; ++row) {
@@ -199,8 +221,9 @@ void expect_right(const Blocks& c) {
 }
 
 void expect_right_on_all(Blocks c) {
-  for (const char* card : {"sm_80", "sm_90"}) {
+  for (const char* card : {"sm_80", "sm_90", "gfx1100", "gfx1201"}) {
     c.card = card;
+    if (is_amd(c) && !why_not({"GFX1100"}).empty()) continue;
     expect_right(c);
   }
 }
@@ -225,7 +248,22 @@ TEST(DequantisedGemm, VectorsKnownAtLaunchOnly) {
 
 TEST(DequantisedGemm, TilesOfEverySize) {
   for (const uint32_t units : {1u, 3u, 16u, 100u})
-    expect_right_on_all({.rows = 320, .vectors = 200, .units = units});
+    for (const int64_t rows : {320, 256})
+      expect_right_on_all({.rows = rows, .vectors = 200, .units = units});
+}
+
+/// What is known of results that lie side by side: the order of tiles, and shares of work-items.
+TEST(DequantisedGemm, TilesThatAreAskedForOnAmd) {
+  if (const std::string reason = why_not({"GFX1100"}); !reason.empty()) GTEST_SKIP() << reason;
+  for (const auto& [m, n] : std::initializer_list<std::pair<int64_t, int64_t>>{
+           {128, 256}, {128, 128}, {64, 256}, {64, 128}, {64, 64}, {64, 32}, {32, 64}, {32, 32}})
+    for (const char* card : {"gfx1100", "gfx1201"})
+      expect_right({.type = m % 128 ? GgmlType::kQ4_K : GgmlType::kQ8_0,
+                    .rows = 256,
+                    .vectors = 150,
+                    .card = card,
+                    .tile_m = m,
+                    .tile_n = n});
 }
 
 TEST(DequantisedGemm, ParamsStartAtAnyAddress) {
@@ -275,6 +313,32 @@ TEST(DequantisedGemm, MistakesAreNoticed) {
     EXPECT_EQ(!e.is_run || e.excess > 0, *m.from != '\0')
         << m.card << ": " << m.from << " → " << m.to;
   }
+}
+
+/// Four bytes of the code as others, wherever they are at a multiple of four.
+Change replaced(uint32_t from, uint32_t to) {
+  return [=](hal::CodeObject* code) {
+    size_t places = 0;
+    for (size_t at = 0; at + 4 <= code->image.size(); at += 4) {
+      uint32_t word = 0;
+      std::memcpy(&word, &code->image[at], 4);
+      if (word != from) continue;
+      std::memcpy(&code->image[at], &to, 4);
+      ++places;
+    }
+    EXPECT_GT(places, 0u);
+  };
+}
+
+/// Without the barriers sub-groups multiply by what is not there yet.
+TEST(DequantisedGemm, MistakesOnAmdAreNoticed) {
+  if (const std::string reason = why_not({"GFX1100"}); !reason.empty()) GTEST_SKIP() << reason;
+  constexpr uint32_t kBarrier = 0xbfbd0000, kNop = 0xbf800000;  // SOPP of gfx11
+  const Blocks blocks{.columns = 512, .vectors = 130, .card = "gfx1100"};
+  const Errors right = errors_of(blocks, replaced(kBarrier, kBarrier), 7);
+  EXPECT_TRUE(right.is_run && right.excess <= 0);
+  const Errors wrong = errors_of(blocks, replaced(kBarrier, kNop), 7);
+  EXPECT_TRUE(!wrong.is_run || wrong.excess > 0);
 }
 
 }  // namespace
