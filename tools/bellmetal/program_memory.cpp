@@ -52,6 +52,15 @@ void* operator new[](size_t bytes) { return operator new(bytes); }
 void* operator new[](size_t bytes, std::align_val_t alignment) {
   return operator new(bytes, alignment);
 }
+// All of them, also those that would call these by default: a sanitizer has its own.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return std::malloc(at_least_one(bytes));
+}
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
+  return std::malloc(at_least_one(bytes));
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
