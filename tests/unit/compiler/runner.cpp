@@ -78,11 +78,8 @@ bool GuardedBuffers::copy_out(std::span<std::vector<std::byte>> contents) const 
   return is_good;
 }
 
-// Generated code carries no type information for -fsanitize=function.
-#if defined(__clang__)
-__attribute__((no_sanitize("function")))
-#endif
-void run_kernel(const cpu::CpuProgram& program, std::span<void* const> buffers, std::span<const int64_t> vars) {
+void run_kernel(const cpu::CpuProgram& program, std::span<void* const> buffers,
+                std::span<const int64_t> vars) {
   std::vector<uint64_t> args;
   for (void* b : buffers) args.push_back(reinterpret_cast<uint64_t>(b));
   for (int64_t v : vars) args.push_back(static_cast<uint64_t>(v));
