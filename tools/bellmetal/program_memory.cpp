@@ -59,6 +59,20 @@ void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
 void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
   return std::malloc(at_least_one(bytes));
 }
+void* operator new(size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  void* memory = nullptr;
+  const size_t least = std::max(static_cast<size_t>(alignment), sizeof(void*));
+  return ::posix_memalign(&memory, least, at_least_one(bytes)) == 0 ? memory : nullptr;
+}
+void* operator new[](size_t bytes, std::align_val_t alignment, const std::nothrow_t& t) noexcept {
+  return operator new(bytes, alignment, t);
+}
+void operator delete(void* memory, std::align_val_t, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::align_val_t, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
 void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete(void* memory) noexcept { std::free(memory); }
