@@ -5,10 +5,6 @@
 include_guard(GLOBAL)
 
 set(BM_UNITY_FILES 24)
-# clang's -Wshadow also takes an alias in an anonymous namespace of a neighbour for shadowed.
-if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  set(BM_UNITY_FILES 8)
-endif()
 
 # A file's unit depends on its name and on how many times 24 sources the folder has, so that a new
 # file seldom moves others.

@@ -327,16 +327,16 @@ Tensor Llama::delta_heads(size_t block, const Tensor& rows) const {
 /// "Gated Delta Networks" (Yang, Kautz, Hatamizadeh, 2024), section 3.3. → [count, heads · length]
 Tensor Llama::delta_piece(size_t block, const Tensor& convolved, const RecurrentInputs& in,
                           const SymInt& count, const SymInt& position, Tensor state) const {
-  constexpr int64_t kRows = kDeltaPiece, n = kDeltaChunk, kChunks = kRows / n;
+  constexpr int64_t kTokens = kDeltaPiece, n = kDeltaChunk, kChunks = kTokens / n;
   const Recurrent& r = blocks_[block].recurrent;
   const RecurrentConfig& c = config_.recurrent;
   const int64_t length = c.length, heads = c.heads, keys = c.groups * length;
   const std::string& device = place(block).device;
   // Rows behind the last one repeat it, and neither write nor decay.
-  const Tensor number = Tensor::arange(kRows, DType::kI64, device);
+  const Tensor number = Tensor::arange(kTokens, DType::kI64, device);
   const Tensor end = Tensor::value_of(count, device);
   const Tensor row = number.minimum(end - 1).contiguous();
-  const Tensor is_in = (number < end).reshape({kRows, 1});
+  const Tensor is_in = (number < end).reshape({kTokens, 1});
   const Tensor rows = convolved.silu().contiguous().take(row);
   const auto chunked = [&](const Tensor& t) {  // [rows, heads, …] → [heads, chunks, n, …]
     const int64_t width = t.size(2).constant();
@@ -346,12 +346,12 @@ Tensor Llama::delta_piece(size_t block, const Tensor& convolved, const Recurrent
   const Tensor query = chunked(delta_heads(block, part(0, keys))),
                key = chunked(delta_heads(block, part(keys, 2 * keys))),
                value = chunked(
-                   part(2 * keys, 2 * keys + heads * length).reshape({kRows, heads, length}));
+                   part(2 * keys, 2 * keys + heads * length).reshape({kTokens, heads, length}));
   const auto of_rows = [&](const Tensor& t) {
     return t.contiguous().reshape({count, heads}).take(row);
   };
   const auto masked = [&](const Tensor& t) {
-    return chunked(is_in.where(t, 0.0).reshape({kRows, heads, 1}));
+    return chunked(is_in.where(t, 0.0).reshape({kTokens, heads, 1}));
   };
   const Tensor beta = masked(of_rows(in.beta).sigmoid());  // [heads, chunks, n, 1]
   const Tensor rate =
@@ -403,7 +403,7 @@ Tensor Llama::delta_piece(size_t block, const Tensor& convolved, const Recurrent
   }
   state.assign(s);
   const double scale = 1 / std::sqrt(static_cast<double>(length));
-  return (Tensor::cat(out, 1).permute({1, 0, 2}).contiguous().reshape({kRows, heads * length}) *
+  return (Tensor::cat(out, 1).permute({1, 0, 2}).contiguous().reshape({kTokens, heads * length}) *
           scale)
       .contiguous()
       .shrink({{0, count}, {0, heads * length}});

@@ -91,9 +91,13 @@ class RecordingBase : public hal::Recording {
     std::ranges::sort(sites_, {}, &Site::at);
     const auto same = std::ranges::adjacent_find(
         sites_, [](const Site& a, const Site& b) { return a.at == b.at; });
-    if (same == sites_.end()) return {};
-    return fail(Code::kInvalidArgument, "slots {} and {} patch the same place", same->slot,
-                std::next(same)->slot);
+    if (same != sites_.end())
+      return fail(Code::kInvalidArgument, "slots {} and {} patch the same place", same->slot,
+                  std::next(same)->slot);
+    checked_.clear();
+    for (uint32_t i = 0; i < sites_.size(); ++i)
+      if (!takes_any(sites_[i])) checked_.push_back(i);
+    return {};
   }
 
   /// Writes the words whose value changed. Errors: kInvalidArgument (too few values, a grid or copy
@@ -105,9 +109,8 @@ class RecordingBase : public hal::Recording {
     const auto is_new = [&](const Site& site, uint64_t value) {
       return !site.was_written || value != site.last;
     };
-    for (const Site& site : sites_) {
-      if (takes_any(site)) [[likely]]
-        continue;
+    for (const uint32_t i : checked_) {
+      const Site& site = sites_[i];
       const uint64_t value = values[site.slot] + site.addend;
       if (is_new(site, value)) BM_TRY(check(site, value));
     }
@@ -133,7 +136,7 @@ class RecordingBase : public hal::Recording {
 
   /// Nobody but its site writes a pair: what it had last tells what changes, and the CPU's copy of
   /// resident words, which is far from everything else here, is not looked at.
-  void set_pair(const Site& site, uint64_t value) {
+  [[gnu::always_inline]] void set_pair(const Site& site, uint64_t value) {
     if (!self().is_resident(site.at)) [[unlikely]] {
       set(site.at, lo32(value));
       set(site.at + 1, hi32(value));
@@ -254,7 +257,8 @@ class RecordingBase : public hal::Recording {
     return self().check_kind(site, value);
   }
 
-  std::vector<Site> sites_;  ///< by place
+  std::vector<Site> sites_;        ///< by place
+  std::vector<uint32_t> checked_;  ///< those of them that do not take any value
   uint32_t num_slots_ = 0;
   uint64_t cross_releases_ = 0;
   std::shared_ptr<const std::string> names_;

@@ -134,8 +134,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     random = random * 6364136223846793005u + 1442695040888963407u;
     size_t token = (random >> 40) % 256;
     if (matcher.can_end() && token % 4 == 0) break;
-    // Quotes and brackets first: texts come to their end.
-    for (const unsigned char c : {'"', '}', ']'})
+    // Quotes and brackets (" } ]) first: texts come to their end.
+    for (const size_t c : {0x22u, 0x7du, 0x5du})
       if (token % 3 == 0 && ((*mask)[c / 64] >> (c % 64) & 1) != 0) token = c;
     while (((*mask)[token / 64] >> (token % 64) & 1) == 0) token = (token + 1) % 256;
     if (!matcher.accept(static_cast<int32_t>(token))) std::abort();

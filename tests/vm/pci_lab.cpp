@@ -60,7 +60,8 @@ class Pages {
   explicit Pages(uint64_t bytes) : bytes_(bytes) {
     void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     data_ = at == MAP_FAILED ? nullptr : static_cast<uint8_t*>(at);
-    std::mt19937_64 random(testing::UnitTest::GetInstance()->random_seed() + 1);
+    std::mt19937_64 random(static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed()) +
+                           1);
     for (uint64_t i = 0; data_ != nullptr && i < bytes; i += 8) {
       const uint64_t value = random();
       std::memcpy(data_ + i, &value, 8);
@@ -79,7 +80,7 @@ class Pages {
 
 class Edu {
  public:
-  explicit Edu(PciFunction& function) : function_(function) {
+  explicit Edu(PciFunction& function) {
     auto registers = function.map_bar(0);
     EXPECT_TRUE(registers) << registers.error().message;
     if (registers) registers_ = *registers;
@@ -98,7 +99,6 @@ class Edu {
   }
 
  private:
-  PciFunction& function_;
   Mmio registers_;
 };
 

@@ -72,7 +72,7 @@ TEST_F(UsbLab, RegistersAndBlocksComeBack) {
   }
   const auto memory = function_->map_bar_memory(0, true);
   ASSERT_TRUE(memory) << memory.error().message;
-  for (const size_t bytes : {1, 7, 512, 513, 4096, 70'001, 1'000'000}) {
+  for (const size_t bytes : {1u, 7u, 512u, 513u, 4096u, 70'001u, 1'000'000u}) {
     const auto data = random_bytes(bytes);
     std::vector<std::byte> back(bytes);
     memory->copy_in(3, data);

@@ -68,7 +68,7 @@ class Conversation {
   /// holds is computed anew.
   Result<Turn> say(const std::string& message,
                    const std::function<Status(const std::string&)>& show) {
-    const auto start = Clock::now();
+    const auto start = std::chrono::steady_clock::now();
     messages_.push_back({{"role", "user"}, {"content", message}});
     auto turn = take_turn(start, show);
     if (!turn) {
@@ -123,7 +123,7 @@ class Conversation {
                 "a text without");
   }
 
-  Result<Turn> take_turn(Clock::time_point start,
+  Result<Turn> take_turn(std::chrono::steady_clock::time_point start,
                          const std::function<Status(const std::string&)>& show) {
     models::ChatInput input;
     input.messages = &messages_;

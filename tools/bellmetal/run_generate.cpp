@@ -60,7 +60,7 @@ Result<std::string> prompt_of(const GenerateOptions& options) {
 
 int generate(const GenerateOptions& options, SplitModel* split) {
   const bool as_json = options.model.json;
-  auto start = Clock::now();
+  auto start = std::chrono::steady_clock::now();
   const auto prompt = prompt_of(options);
   if (is_interrupted()) return kInterrupted;
   if (!prompt)

@@ -74,8 +74,8 @@ DType cache_dtype(const std::string& name) {
   return name == "f32" ? DType::kF32 : DType::kF16;
 }
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 double rate(size_t count, double seconds) {
@@ -185,7 +185,7 @@ Answerer::Answerer(TextModel& model, const SamplingOptions& options, const Sampl
 Status Answerer::prefill(std::span<const int32_t> prompt, Answer& answer) {
   models::LlamaSession& session = model_->session();
   if (prompt.size() > session.room()) return session.feed(prompt);  // the error that names numbers
-  const Clock::time_point start = Clock::now();
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   while (!prompt.empty()) {
     const auto piece = prompt.first(std::min(prompt.size(), kPrefillPiece));
     BM_TRY(session.feed(piece));
@@ -217,7 +217,8 @@ Result<int32_t> Answerer::choose(Answer& answer) {
   return token;
 }
 
-Result<Answer> Answerer::answer(std::span<const int32_t> prompt, Clock::time_point start,
+Result<Answer> Answerer::answer(std::span<const int32_t> prompt,
+                                std::chrono::steady_clock::time_point start,
                                 const std::function<Status(const std::string&)>& show) {
   Answer out;
   BM_TRY(prefill(prompt, out));
@@ -232,7 +233,7 @@ Result<Answer> Answerer::answer(std::span<const int32_t> prompt, Clock::time_poi
     out.text += piece;
     return piece.empty() ? Status() : show(piece);
   };
-  Clock::time_point decode_start;
+  std::chrono::steady_clock::time_point decode_start;
   while (out.tokens.size() < limit) {
     if (grammar_ && grammar_->is_finished()) {
       out.finish_reason = "stop";  // nothing could follow, not even by a token for the end
@@ -241,7 +242,7 @@ Result<Answer> Answerer::answer(std::span<const int32_t> prompt, Clock::time_poi
     const int32_t token = BM_TRY(choose(out));
     if (out.tokens.empty()) {
       out.first_token_s = seconds_since(start);
-      decode_start = Clock::now();
+      decode_start = std::chrono::steady_clock::now();
     }
     if (model_->tokenizer().is_end_of_generation(token)) {
       out.finish_reason = "stop";

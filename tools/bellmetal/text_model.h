@@ -19,8 +19,7 @@
 
 namespace bm::cli {
 
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start);
+double seconds_since(std::chrono::steady_clock::time_point start);
 /// Per second; 0 where no time was measured.
 double rate(size_t count, double seconds);
 
@@ -102,7 +101,8 @@ class Answerer {
 
   /// Feeds `prompt` and writes until max_tokens, an end-of-text token, a stop string, the end of
   /// the context or Ctrl-C. `show` gets the text as it is made. `start`: of the user's waiting.
-  Result<Answer> answer(std::span<const int32_t> prompt, Clock::time_point start,
+  Result<Answer> answer(std::span<const int32_t> prompt,
+                        std::chrono::steady_clock::time_point start,
                         const std::function<Status(const std::string&)>& show);
 
  private:

@@ -137,10 +137,11 @@ bool each_piece(const Tile& tile, uint32_t lines, F&& f) {
 }
 
 double number_at(const Exec& x, const Tile& tile, uint32_t line, uint32_t k, Type t) {
-  const auto byte = [&](uint32_t b) { return static_cast<uint8_t>(x.shared[tile.at(line, b)]); };
+  const auto byte = [&](uint32_t b) -> uint32_t {
+    return static_cast<uint8_t>(x.shared[tile.at(line, b)]);
+  };
   const auto word = [&] {
-    return byte(4 * k) | byte(4 * k + 1) << 8 | byte(4 * k + 2) << 16 |
-           static_cast<uint32_t>(byte(4 * k + 3)) << 24;
+    return byte(4 * k) | byte(4 * k + 1) << 8 | byte(4 * k + 2) << 16 | byte(4 * k + 3) << 24;
   };
   switch (t) {
     case Type::kTF32: return std::bit_cast<float>(word() & kTf32Digits);

@@ -256,7 +256,7 @@ TEST(AmdEnginePm4, PredicatedWordsAreForTheChipletsInTheMask) {
   }
   rig.put_buffer(words);
   ASSERT_TRUE(rig.reads(1)) << rig.system.last_death();
-  for (const uint64_t xcc : {0, 1, 2, 3}) EXPECT_EQ(Rig::word(*rig.memory, xcc * 8), 7u);
+  for (const uint64_t xcc : {0u, 1u, 2u, 3u}) EXPECT_EQ(Rig::word(*rig.memory, xcc * 8), 7u);
 }
 
 TEST(AmdEnginePm4, ChipletsWaitForEachOther) {

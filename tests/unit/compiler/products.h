@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compiler/ir/kernel.h"
+#include "tests/unit/compiler/runner.h"
 
 namespace bm::test {
 
@@ -25,8 +26,6 @@ struct Product {
 ir::KernelIr product_kernel(const Product& p);
 /// Kernels of many kinds, products of every dtype among them.
 std::vector<ir::KernelIr> corpus();
-
-using Buffers = std::vector<std::vector<std::byte>>;
 
 /// Writes one number as `t`.
 void put(DType t, double v, std::byte* at);

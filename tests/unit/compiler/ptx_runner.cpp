@@ -6,9 +6,9 @@ namespace {
 // Far apart, so that an index that runs away does not reach the next buffer.
 constexpr uint64_t kPtxFirst = uint64_t{7} << 36, kPtxApart = uint64_t{1} << 36;
 
-class Buffers final : public sim::ptx::Memory {
+class PtxBuffers final : public sim::ptx::Memory {
  public:
-  Buffers(std::span<std::vector<std::byte>> buffers, uint64_t shift)
+  PtxBuffers(std::span<std::vector<std::byte>> buffers, uint64_t shift)
       : buffers_(buffers), shift_(shift) {}
 
   uint64_t address(size_t i) const { return kPtxFirst + i * kPtxApart + shift_; }
@@ -43,7 +43,7 @@ Result<PtxRun> run_on_ptx(const hal::CodeObject& code, std::span<std::vector<std
   const std::string_view text(reinterpret_cast<const char*>(code.image.data()),
                               code.image.empty() ? 0 : code.image.size() - 1);
   const auto module = BM_TRY(sim::ptx::parse(text));
-  Buffers memory(buffers, shift);
+  PtxBuffers memory(buffers, shift);
   std::vector<uint64_t> words;
   for (size_t i = 0; i < buffers.size(); ++i) words.push_back(memory.address(i));
   for (int64_t v : vars) words.push_back(static_cast<uint64_t>(v));

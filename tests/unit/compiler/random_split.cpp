@@ -9,8 +9,6 @@
 
 namespace bm::test {
 
-using Buffers = std::vector<std::vector<std::byte>>;
-
 Result<bool> run_packed(const hal::Arch& arch, std::string_view renderer, const RandomKernel& k,
                         Buffers* buffers, compiler::CompileOptions options) {
   std::vector<bool> is_constant;

@@ -1,6 +1,7 @@
 #pragma once
 // Runs compiled kernels in the test process.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -11,6 +12,9 @@
 #include "drivers/cpu/program.h"
 
 namespace bm::test {
+
+/// What a kernel reads and writes, one for each of its buffers.
+using Buffers = std::vector<std::vector<std::byte>>;
 
 /// Architecture of the machine the tests run on.
 hal::Arch native_arch();

@@ -65,7 +65,8 @@ TEST(HsUcode, FilesThatEndEarlyAreRefused) {
 TEST(HsUcode, FieldsThatLeadOutsideAreRefused) {
   const Bytes whole = HsFile{}.build();
   // Every offset and size of the three headers, as large as it can be.
-  for (const size_t at : {12, 16, 20, 24, 28, 32, 36, 40, 48, 52, 56, 92, 128, 132, 116}) {
+  for (const size_t at :
+       {12u, 16u, 20u, 24u, 28u, 32u, 36u, 40u, 48u, 52u, 56u, 92u, 128u, 132u, 116u}) {
     for (const uint32_t value : {0xffffffffu, 0xfffffff0u, 0x80000000u}) {
       Bytes bytes = whole;
       set(bytes, at, value);
@@ -166,7 +167,7 @@ TEST(RiscvUcode, DescriptorsOfEveryLength) {
   EXPECT_TRUE(is_at(turing->image, old, 24 + 76, 0x800));
   shorter.resize(13);
   expect_error(riscv_file(shorter), parse_riscv_ucode, Code::kCorrupt, "descriptor");
-  for (const size_t at : {1, 3, 8, 10, 12}) {
+  for (const size_t at : {1u, 3u, 8u, 10u, 12u}) {
     std::vector<uint32_t> outside = riscv_descriptor();
     outside[at] = 0xfffffff8;
     expect_error(riscv_file(outside), parse_riscv_ucode, Code::kCorrupt, "not inside its image");
@@ -251,7 +252,8 @@ TEST(FmcImage, WhatIsNoneIsRefused) {
   Bytes bytes = fmc_file(fmc_parts());
   set<uint8_t>(bytes, 4, 2);
   expect_error(bytes, parse_fmc_image, Code::kUnsupported, "class 2");
-  for (const size_t at : {32, 52 + 40 + 16, 52 + 40 + 20, 52 + 80, 52 + 80 + 16, 52 + 80 + 20}) {
+  for (const size_t at :
+       {32u, 52u + 40u + 16u, 52u + 40u + 20u, 52u + 80u, 52u + 80u + 16u, 52u + 80u + 20u}) {
     bytes = fmc_file(fmc_parts());
     set<uint32_t>(bytes, at, 0xfffffff0);
     expect_error(bytes, parse_fmc_image, Code::kCorrupt, "");

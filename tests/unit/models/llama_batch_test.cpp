@@ -254,7 +254,7 @@ TEST(LlamaBatch, ASequenceGetsTheSameBitsInWhateverCompany) {
   std::vector<Feed> alone;
   const auto batch = make(5);
   uint32_t page = 1;
-  for (const size_t prompt : {1, 64, 30, 100, 67}) {
+  for (const size_t prompt : {1u, 64u, 30u, 100u, 67u}) {
     alone.push_back(random_feed(random, prompt, 6 + random() % 20, page));
     page += static_cast<uint32_t>(alone.back().pages.size());
   }
@@ -278,7 +278,7 @@ TEST(LlamaBatch, PreparingChangesNoPageAndNoBit) {
   std::vector<Feed> prepared = plain;
   const auto never = make(3), between = make(3);
   ASSERT_FALSE(between->is_prepared());
-  for (const size_t more : {4, 0}) {  // of every sequence so many tokens are left for later
+  for (const size_t more : {4u, 0u}) {  // of every sequence so many tokens are left for later
     std::vector<Feed*> here, there;
     std::vector<std::vector<int32_t>> all;
     for (size_t i = 0; i < plain.size(); ++i) {

@@ -356,7 +356,8 @@ std::vector<Variant> variants(const OpcodeRow& r) {
   std::vector<Variant> all;
   constexpr uint32_t kDst = 8, kA = 16, kB = 24, kC = 32;
   if (r.format == Format::kVop3 || r.format == Format::kVop3P) {
-    uint64_t word = (r.format == Format::kVop3 ? 0xd4000000u : 0xcc000000u) | r.code << 16 | kDst;
+    uint64_t word =
+        (r.format == Format::kVop3 ? 0xd4000000u : 0xcc000000u) | uint32_t{r.code} << 16 | kDst;
     word |= uint64_t{operand_of(r, 1, kA)} << 32 | uint64_t{operand_of(r, 2, kB)} << 41 |
             uint64_t{operand_of(r, 3, kC)} << 50;
     constexpr const char* kShort[] = {"ABS0",    "ABS1",    "ABS2",  "OP_SEL0", "OP_SEL1",

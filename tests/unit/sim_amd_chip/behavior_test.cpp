@@ -80,7 +80,7 @@ TEST(ChipFaults, EndOfPipeInterruptsNameTheirQueue) {
   bench.boot();
   const uint64_t va = Bench::kScratchVa;
   // RELEASE_MEM: cache flush event, 32 bits, interrupt after the write; context 5.
-  const auto release = [va](uint32_t value) {
+  const auto release = [](uint32_t value) {
     return std::array<uint32_t, 8>{0xc0064900,
                                    0x514,
                                    1 << 29 | 2 << 24,

@@ -16,7 +16,9 @@
 
 namespace bm::cli {
 
+namespace {
 using Json = nlohmann::ordered_json;
+}  // namespace
 
 int run_boot(System& system, const BootOptions& options) {
   const bool as_json = options.card.as_json;

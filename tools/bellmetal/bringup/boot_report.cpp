@@ -8,7 +8,9 @@
 
 namespace bm::cli {
 
+namespace {
 using Json = nlohmann::ordered_json;
+}  // namespace
 
 void StagePrinter::stage_begins(std::string_view name) {
   record_.mark(fmt::format("stage {}", name));

@@ -10,7 +10,9 @@
 
 namespace bm::cli {
 
+namespace {
 using Json = nlohmann::ordered_json;
+}  // namespace
 
 int boot_nvidia(std::unique_ptr<PciFunction> function, const BootOptions& options,
                 const std::string& chosen, TraceFile* trace) {

@@ -16,7 +16,9 @@
 
 namespace bm::cli {
 
+namespace {
 using Json = nlohmann::ordered_json;
+}  // namespace
 
 Result<std::unique_ptr<PythonPeer>> PythonPeer::open(const std::string& program, uint32_t threads) {
   std::vector<std::string> programs{"python3", "/usr/bin/python3"};

@@ -60,7 +60,7 @@ TEST_F(ExprFormula, NumbersHaveTheTypeOfWhatTheyStandBeside) {
   const Expr x(formulas_.b, formulas_.x), y(formulas_.b, formulas_.y);
   const Expr one = convert(x, DType::kF32);
   [[maybe_unused]] const Expr positive = select(one < 2.5, 0, one);
-  [[maybe_unused]] const Expr is_three = convert(y, DType::kU32) >> 16 == 3;
+  [[maybe_unused]] const Expr is_three = (convert(y, DType::kU32) >> 16) == 3;
   EXPECT_EQ(to_string(formulas_.program), to_string(calls_.program));
   EXPECT_EQ(formulas_.b.type(is_three), (Type{DType::kBool, 1}));
 }

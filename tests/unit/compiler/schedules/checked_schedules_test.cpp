@@ -32,7 +32,6 @@ using compiler::StmtKind;
 using compiler::Value;
 using compiler::ValueId;
 using compiler::ValueOp;
-using Buffers = std::vector<std::vector<std::byte>>;
 
 struct Subject {
   std::string_view schedule;  ///< name in the census

@@ -317,15 +317,15 @@ TEST(PromptAttention, MistakesAreNoticed) {
                                  {"bar.sync 0;", ""}}) {
     std::mt19937_64 random(5);
     Prompt prompt({.count = 37, .position = 131}, kPromptWays[1]);
-    const CodeChange change = [&, from = std::string(from),
-                               to = std::string(to)](hal::CodeObject* code) {
-      if (from.empty()) return;
+    const std::string right = from, wrong = to;
+    const CodeChange change = [&](hal::CodeObject* code) {
+      if (right.empty()) return;
       std::string text = reinterpret_cast<const char*>(code->image.data());
       size_t places = 0;
-      for (size_t at = text.find(from); at != std::string::npos;
-           at = text.find(from, at + to.size()))
-        text.replace(at, from.size(), to), ++places;
-      EXPECT_GT(places, 0u) << from;
+      for (size_t at = text.find(right); at != std::string::npos;
+           at = text.find(right, at + wrong.size()))
+        text.replace(at, right.size(), wrong), ++places;
+      EXPECT_GT(places, 0u) << right;
       const auto bytes = std::as_bytes(std::span(text.c_str(), text.size() + 1));
       code->image.assign(bytes.begin(), bytes.end());
     };

@@ -22,7 +22,7 @@ namespace {
 using ir::Graph;
 using ir::Node;
 using ir::Op;
-using Buffers = std::vector<std::vector<std::byte>>;
+using test::Buffers;
 
 const Knobs kTransposed{{{"transposed", 1}}}, kStraight{{{"transposed", 0}}};
 

@@ -379,7 +379,7 @@ TEST(NvPipe, Tf32IsRoundedNotTruncated) {
   std::mt19937_64 generator(std::random_device{}());
   std::uniform_real_distribution<float> uniform(1, 2);
   Buffers start = small_numbers(kernel);
-  for (const size_t i : {1, 2})
+  for (const size_t i : {1u, 2u})
     for (size_t at = 0; at < start[i].size(); at += 4) {
       const float v = uniform(generator);
       std::memcpy(&start[i][at], &v, 4);

@@ -22,7 +22,6 @@ namespace bm::test {
 namespace {
 
 using ir::Node;
-using Buffers = std::vector<std::vector<std::byte>>;
 
 /// out[i][j][k] = op over j' <= j of in[i][j'][k], offset elements into the input.
 struct Lines {

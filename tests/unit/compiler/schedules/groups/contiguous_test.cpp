@@ -23,7 +23,6 @@ namespace {
 
 using ir::Node;
 using ir::Op;
-using Buffers = std::vector<std::vector<std::byte>>;
 
 /// out[i][j] = f(in[i][j], row[j], column[i]), or one number a row.
 struct Case {

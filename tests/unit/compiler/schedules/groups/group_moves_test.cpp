@@ -23,7 +23,6 @@ namespace {
 
 using ir::Node;
 using ir::Op;
-using Buffers = std::vector<std::vector<std::byte>>;
 
 /// out[b][i][j] = f(in[b][j][i], …): what is drawn of a kernel that transposes.
 struct Transpose {

@@ -153,7 +153,7 @@ TEST(RowKernels, NestedReductionsOverLoopsOfOneLengthKeepThemApart) {
 
 TEST(RowKernels, LargeResultsGoAroundTheCaches) {
   const std::array<DType, 1> f32{DType::kF32};
-  for (const size_t offset : {0, 4, 20, 64})
+  for (const size_t offset : {0u, 4u, 20u, 64u})
     for (const int64_t n : {64, 100, 1024, 4099})
       expect_right(map_kernel(Op::kNeg, DType::kF32, f32, n),
                    map_kernel(Op::kNeg, DType::kF32, f32, n), tiny_caches(), offset);
