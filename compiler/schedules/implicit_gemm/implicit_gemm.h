@@ -1,5 +1,5 @@
 #pragma once
-// Implicit GEMM: products of matrices and convolutions by matrix instructions. Rows, columns and K
+// Implicit GEMM: GEMM and convolutions by matrix instructions. Rows, columns and K
 // are each several loops merged into one; what is out of bounds or padding is filled with zeros on
 // its way to shared memory. Tiles come there through registers, by a double buffer: the loads of
 // the next tile are in flight while one is multiplied.
