@@ -130,8 +130,9 @@ Tensor Llama::run_blocks(const BatchStep& step, PagedKvCache& cache) const {
   x = widen(x);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     if (inputs.is_valid()) inputs = bring(i, inputs);
-    x = run_block(i, bring(i, x), inputs,
-                  [&](const Tensor& in) { return attend_paged(i, in, step, cache); });
+    x = is_rwkv() ? run_rwkv_block(i, bring(i, x), rwkv_steps_paged(i, step, cache))
+                  : run_block(i, bring(i, x), inputs,
+                              [&](const Tensor& in) { return attend_paged(i, in, step, cache); });
     x = after_block(i, x);
   }
   return x;

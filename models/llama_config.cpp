@@ -498,6 +498,40 @@ Status read_mamba(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   return {};
 }
 
+/// Source: llama.cpp, src/models/rwkv6.cpp, rwkv7.cpp, load_arch_hparams().
+Status read_rwkv(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  RecurrentConfig& r = c->recurrent;
+  const bool is_seventh = c->row->has(kRwkv7), has_mix = c->row->has(kChannelMix);
+  r.length = r.keys = BM_TRY(need(file, p + "wkv.head_size", kMaxWidth));
+  if (c->embedding_length % r.length != 0)
+    return fail(Code::kCorrupt,
+                "metadata {0}embedding_length {1} is not a multiple of {0}wkv.head_size {2}", p,
+                c->embedding_length, r.length);
+  r.heads = c->embedding_length / r.length;
+  // Of the token before: what the recurrence read, and what the feed-forward did.
+  r.kernel = 2;
+  const uint32_t shifts = has_mix ? 2 : 1;
+  r.channels = c->embedding_length * shifts;
+  const uint32_t said = BM_TRY(file.get_u32(p + "token_shift_count", shifts));
+  if (said != shifts)
+    return fail(Code::kUnsupported, "metadata {}token_shift_count {} is not supported (known: {})",
+                p, said, shifts);
+  r.has_bonus = !is_seventh && has_mix;
+  r.vectors = is_seventh ? 6 : 4;
+  r.groups = r.heads;
+  if (!is_seventh && !has_mix) {
+    r.groups = BM_TRY(file.get_u32(p + "attention.head_count_kv", 0));
+    if (r.groups == 0) r.groups = r.heads;
+    if (r.groups > r.heads || r.heads % r.groups != 0)
+      return fail(Code::kCorrupt, "metadata {}attention.head_count_kv {} does not divide {} heads",
+                  p, r.groups, r.heads);
+  }
+  const uint32_t every = BM_TRY(file.get_u32(p + "rescale_every_n_layers", 0));
+  // Only the graph of the sixth version does so.
+  r.halved_every = r.has_bonus ? every : 0;
+  return {};
+}
+
 /// A number of each block, given once for all or as a list; 0 in blocks that lack what it counts.
 /// Where there is any it is the same, or `may_differ`. `common`: the largest.
 Result<std::vector<uint32_t>> read_counts(const GgufFile& file, const std::string& key,
@@ -760,6 +794,7 @@ Status read_head_lengths(const GgufFile& file, const std::string& p, LlamaConfig
 Status read_recurrences(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   if (c->row->has(kDeltaNet)) return read_delta_net(file, p, c);
   if (c->row->has(kMamba) || c->row->has(kMamba2)) return read_mamba(file, p, c);
+  if (c->row->has(kRwkv6) || c->row->has(kRwkv7)) return read_rwkv(file, p, c);
   if (std::ranges::none_of(c->blocks, [](const BlockConfig& b) { return b.is_recurrent; }))
     return {};
   c->recurrent.kernel = BM_TRY(need(file, p + "shortconv.l_cache", 1024));

@@ -63,10 +63,7 @@ Tensor Llama::attend_latent(size_t block, const Tensor& x, const SymInt& count,
                     [&](const Tensor& table, int64_t width) {
                       return table.shrink({{position, position + count}, {0, 1}, {0, width}});
                     }},
-                   [&] {
-                     const std::string& at = place(block).device;
-                     return Tensor::arange(count, DType::kI64, at) + Tensor::value_of(position, at);
-                   });
+                   [&] { return positions(block, count, position); });
   keys.store(position, count, parts.stored.unsqueeze(1));
   const Tensor past = keys.load(position + count).permute({1, 0, 2});
   return project_output(block, mix_latent(block, parts.queries, past, count, position));

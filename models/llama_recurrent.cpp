@@ -7,15 +7,10 @@
 #include <vector>
 
 #include "models/llama.h"
+#include "models/llama_states.h"
 
 namespace bm::models {
 namespace {
-
-/// What a cache holds at position 0 is of another text, which may have ended in no numbers at all.
-Tensor from_start(const Tensor& state, const SymInt& position, const std::string& device) {
-  const Tensor is_going_on = Tensor::value_of(position, device) > 0;
-  return is_going_on.reshape(Shape(state.shape().size(), SymInt(1))).where(state, 0.0);
-}
 
 /// A causal convolution per channel of x [channels] and the `kernel` − 1 inputs before it, which
 /// `past` [channels, kernel − 1] holds and is given those of the next token. Weights: [channels,
@@ -47,28 +42,12 @@ Tensor convolve_piece(const Tensor& x, const Tensor& weights, const Tensor& bias
   return bias.is_valid() ? sum + bias.cast(DType::kF32) : sum;
 }
 
-/// A sequence's own of [sequences, …].
-Tensor of_sequence(const Tensor& all, const SymInt& number) {
-  if (!all.is_valid()) return {};
-  std::vector<std::pair<SymInt, SymInt>> ranges{{number, number + 1}};
-  Shape shape;
-  for (int64_t axis = 1; axis < all.rank(); ++axis) {
-    ranges.emplace_back(0, all.size(axis));
-    shape.push_back(all.size(axis));
-  }
-  return all.shrink(ranges).reshape(shape);
-}
-
-/// Divided by its length. Source: ggml, ggml_l2_norm().
-Tensor unit(const Tensor& x, double least) {
-  return x / (x * x).sum({-1}, true).sqrt().maximum(least);
-}
-
 }  // namespace
 
 uint32_t Llama::most_piece() const {
   if (config_.row->has(kMamba)) return 1;
-  return config_.row->has(kDeltaNet) ? kDeltaPiece : kPromptPiece;
+  const bool has_chunks = config_.row->has(kDeltaNet) || is_rwkv();
+  return has_chunks ? kDeltaPiece : kPromptPiece;
 }
 
 Tensor Llama::attend_recurrent(size_t block, const Tensor& x, const SymInt& count,

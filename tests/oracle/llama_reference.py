@@ -23,11 +23,12 @@ import torch
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import gguf_numpy  # noqa: E402
+import rwkv_reference  # noqa: E402
 
 
 LAYER_NORM = {"cohere2moe", "jais2", "bloom", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "mpt", "nemotron", "olmo", "orion", "phi2",
               "stablelm", "starcoder", "starcoder2", "codeshell", "jais", "bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert",
-              "nomic-bert-moe", "modern-bert"}
+              "nomic-bert-moe", "modern-bert", "rwkv6", "rwkv7"}
 INTERLEAVED = {"cohere2moe", "granite_swa", "nanbeige", "arctic", "deci", "maincoder", "mistral4", "plm", "llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
                "smollm3", "xverse", "baichuan", "bailingmoe", "deepseek", "deepseek2", "ernie4_5", "ernie4_5-moe", "granitemoe",
                "llama4", "mistral3", "neo-bert", "llama-embed", "granitehybrid"}
@@ -37,7 +38,7 @@ HALVES = {"eurobert", "plamo3", "laguna", "mimo2", "step35", "afmoe", "bitnet", 
           "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
           "gemma-embedding", "falcon-h1", "gemma3n", "gemma4"}
 UNROTATED = {"bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2", "mamba", "mamba2", "jamba", "nemotron_h",
-             "nemotron_h_moe"}
+             "nemotron_h_moe", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"}
 # x = norm(x + f(x)), and no logits.
 ENCODERS = {"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"}
 GELU = ENCODERS - {"nomic-bert"} | {"gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
@@ -543,6 +544,8 @@ class Llama:
 
     def block(self, x, layer):
         p = f"blk.{layer}."
+        if "rwkv" in self.arch:
+            return rwkv_reference.block(self, x, layer)
         if self.arch in ENCODERS:
             y = self.norm(x + self.attention(x, layer), p + "attn_output_norm")
             if p + "attn_norm_2.weight" in self.w:
