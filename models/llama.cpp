@@ -472,8 +472,9 @@ Tensor Llama::positions(size_t block, const SymInt& count, const SymInt& first) 
 
 Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                      KvCache& cache) const {
-  if (config_.latent.rank > 0) return attend_latent(block, x, count, position, cache);
   const BlockConfig& config = config_.blocks[block];
+  if (config_.latent.rank > 0 && config.has_attention)
+    return attend_latent(block, x, count, position, cache);
   if (config.is_linear) return project_output(block, x);
   if (!config.is_recurrent) return attend_heads(block, x, count, position, cache);
   if (!config.has_attention) return attend_recurrent(block, x, count, position, cache);
@@ -521,8 +522,12 @@ Tensor Llama::attend_all(size_t block, const Tensor& x, const SymInt& count,
 }
 
 Tensor Llama::feed_forward(size_t block, const Tensor& x) const {
-  return blocks_[block].experts.down.is_valid() ? mix_experts(block, x)
-                                                : dense_feed_forward(block, x);
+  const Block& b = blocks_[block];
+  if (!b.experts.down.is_valid()) return dense_feed_forward(block, x);
+  const bool has_both = config_.row->has(kDenseToo) && b.up.matrix.is_valid();
+  if (!has_both) return mix_experts(block, x);
+  const Tensor in = x.contiguous();
+  return (dense_feed_forward(block, in) + mix_experts(block, in)) * std::sqrt(0.5);
 }
 
 Tensor Llama::dense_feed_forward(size_t block, const Tensor& x) const {

@@ -184,6 +184,7 @@ class Llama {
   };
   struct Recurrent {
     Projection in, gate, out;
+    Projection gate_in;                    ///< of Kimi: a gate of low rank
     Projection beta, alpha, beta_alpha;    ///< the third: of both, by groups
     Tensor convolution, convolution_bias;  ///< [channels, kernel], [channels]
     Tensor step;                           ///< [heads]: added to how much a token counts
@@ -192,7 +193,7 @@ class Llama {
     Tensor bonus;  ///< [heads, keys]: of RWKV 6, how much a token's key counts for itself
     Norm norm;     ///< of Mamba-2: [groups, inner / groups]
     /// Mamba-1: components of the step, then keys B and queries C, of what the convolution gives;
-    /// steps of their components.
+    /// steps of their components. Kimi: components of the decays, and decays of these.
     Projection parameters, steps;
     Norm steps_norm, keys_norm, queries_norm;
   };
@@ -372,11 +373,15 @@ class Llama {
   Tensor delta_net(size_t block, const Tensor& convolved, const RecurrentInputs& in,
                    const SymInt& position, Tensor state) const;
   bool has_grouped_heads(size_t block) const;
+  Tensor key_decay_net(size_t block, const QuantisedActivations& in, const SymInt& rows,
+                       const std::function<Tensor(const RecurrentInputs&)>& run) const;
   /// What a state that decays reads of tokens, [rows, heads · keys] each, of values [rows, heads ·
   /// length]. `decay`: the logarithms. The last two: invalid where nothing is removed.
   struct DecayInputs {
     Tensor query, decay, key, value, removed, added;
   };
+  DecayInputs key_decay_inputs(const Tensor& convolved, const RecurrentInputs& in,
+                               const SymInt& count) const;
   Tensor decay_token(size_t block, const DecayInputs& in, const SymInt& position,
                      Tensor state) const;
   Tensor decay_piece(size_t block, const DecayInputs& in, const SymInt& count,

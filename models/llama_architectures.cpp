@@ -120,6 +120,9 @@ constexpr Architecture kArchitectures[] = {
      kDividedLogits | kRopeSwitch | kNormMoe | kMamba2, 0, BM_SCALES " " BM_STATE_KEYS},
     {"granitemoe", kInter, kRms, kGated, kSilu, kDividedLogits | kRopeSwitch | kNormMoe, 0,
      kScales},
+    {"grok", kHalves, kRms, kGated, kGelu, kPostNorms | kNormMoe | kDenseToo, 0,
+     "embedding_scale logit_scale attention.output_scale attn_logit_softcapping "
+     "router_logit_softcapping final_logit_softcapping attention.temperature_length"},
     {"hunyuan-dense", kHalves, kRms, kGated, kSilu, kLateHeadNorms, 0, ""},
     {"hunyuan-moe", kHalves, kRms, kGated, kSilu, kNormMoe | kSharedExpert | kLateHeadNorms, 0, ""},
     {"hunyuan_vl", kHalves, kRms, kGated, kSilu, kLateHeadNorms, 0,
@@ -131,6 +134,9 @@ constexpr Architecture kArchitectures[] = {
     {"jina-bert-v2", kNone, kLayer, kGated, kGelu, kEncoder | kAlibi | kTensorsTellFeedForward, 0,
      ""},
     {"jina-bert-v3", kHalves, kLayer, kPlain, kGelu, kEncoder, 0, ""},
+    {"kimi-linear", kNone, kRms, kGated, kSilu, kNormMoe | kLatent | kKeyDecay, 0,
+     "attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla "
+     "attention.value_length_mla ssm.conv_kernel kda.head_dim"},
     {"laguna", kHalves, kRms, kGated, kSilu,
      kUnevenBlocks | kMoe | kSigmoidGating | kGatedAttention | kSoftplusGate | kGlobalFirst |
          kPlainLocalRope,

@@ -100,6 +100,8 @@ enum Trait : uint64_t {
   /// them. In all blocks.
   kRwkv6 = 1ull << 56,
   kRwkv7 = 1ull << 57,
+  kKeyDecay = 1ull << 59,    ///< a delta network whose state decays by channels of the keys
+  kDenseToo = 1ull << 60,    ///< blocks with experts may have a dense feed-forward; √½ of their sum
   kChannelMix = 1ull << 58,  ///< feed-forwards read the token before too
 };
 

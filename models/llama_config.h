@@ -74,6 +74,7 @@ struct ExpertConfig {
   Gating gating = Gating::kSoftmax;
   bool is_normalised = false;  ///< weights of a token's experts sum to 1
   float scale = 1.0F;          ///< of the weights
+  float softcap = 0.0F;        ///< logits of the router become c·tanh(logit/c); 0: they stay
 };
 
 /// Multi-head latent attention. Source: "DeepSeek-V2" (2024), section 2.1.
@@ -95,9 +96,11 @@ struct RecurrentConfig {
   uint32_t halved_every = 0;     ///< RWKV 6: what every so-manieth block gives is halved; 0: none
   uint32_t vectors = 0;          ///< of decaying states: how many [heads · keys] a token's row has
   uint64_t inner() const { return uint64_t{heads} * length; }
+  bool decays_by_keys = false;  ///< Kimi: a decay for every component of the keys, not of a head
+  uint64_t decays() const { return decays_by_keys ? inner() : heads; }
   /// What a recurrence reads of a token at once.
   uint64_t row_length() const {
-    return vectors > 0 ? vectors * inner() : uint64_t{channels} + 2 * uint64_t{heads};
+    return vectors > 0 ? vectors * inner() : uint64_t{channels} + heads + decays();
   }
 };
 

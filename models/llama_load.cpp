@@ -752,6 +752,33 @@ class LlamaLoader {
     return {};
   }
 
+  Status load_key_decay(const std::string& p, Llama::Block* b) {
+    const LlamaConfig& c = model_->config_;
+    const RecurrentConfig& rc = c.recurrent;
+    const uint64_t width = c.embedding_length, inner = rc.inner();
+    Llama::Recurrent& r = b->recurrent;
+    b->query = BM_TRY(load_projection(p + "attn_q", width, inner));
+    b->key = BM_TRY(load_projection(p + "attn_k", width, inner));
+    b->value = BM_TRY(load_projection(p + "attn_v", width, inner));
+    std::vector<Tensor> taps;
+    for (const char* name : {"q", "k", "v"})
+      taps.push_back(
+          BM_TRY(load_numbers(fmt::format("{}ssm_conv1d_{}.weight", p, name), rc.kernel, inner)));
+    if (is_loading_) r.convolution = Tensor::cat(taps, 0).contiguous().realize();
+    r.step = BM_TRY(load(p + "ssm_dt.bias", {inner}));
+    r.rate = BM_TRY(load_numbers(p + "ssm_a", 1, rc.heads));
+    const uint64_t decay_rank = BM_TRY(rank_of(p + "ssm_f_a")),
+                   gate_rank = BM_TRY(rank_of(p + "ssm_g_a"));
+    r.parameters = BM_TRY(load_projection(p + "ssm_f_a", width, decay_rank));
+    r.steps = BM_TRY(load_projection(p + "ssm_f_b", decay_rank, inner));
+    r.beta = BM_TRY(load_projection(p + "ssm_beta", width, rc.heads));
+    r.gate_in = BM_TRY(load_projection(p + "ssm_g_a", width, gate_rank));
+    r.gate = BM_TRY(load_projection(p + "ssm_g_b", gate_rank, inner));
+    r.norm = BM_TRY(load_norm(p + "ssm_norm", {rc.length}, Need::kYes));
+    r.out = BM_TRY(load_projection(p + "attn_output", inner, width));
+    return {};
+  }
+
   Status load_rwkv6(const std::string& mix, Llama::Block* b) {
     const RecurrentConfig& rc = model_->config_.recurrent;
     const uint64_t width = model_->config_.embedding_length;
@@ -817,8 +844,13 @@ class LlamaLoader {
     if (c.row->has(kSecondAttentionNorm))
       b->second_attention_norm = BM_TRY(load_norm(p + "attn_norm_2", {width}, Need::kIfThere));
     if (c.row->has(kPostNorms)) {
-      b->attention_post_norm = BM_TRY(load_norm(p + after_attention, {width}, Need::kYes));
-      b->feed_forward_post_norm = BM_TRY(load_norm(p + "post_ffw_norm", {width}, Need::kYes));
+      // Grok has names of its own, of which early files have the second.
+      const bool is_grok = c.architecture == "grok",
+                 is_late = is_grok && file_->find_tensor(p + "layer_output_norm.weight") != nullptr;
+      b->attention_post_norm = BM_TRY(
+          load_norm(p + (is_grok ? "attn_output_norm" : after_attention), {width}, Need::kYes));
+      b->feed_forward_post_norm = BM_TRY(
+          load_norm(p + (is_late ? "layer_output_norm" : "post_ffw_norm"), {width}, Need::kYes));
     }
     if (c.row->has(kNoPreNorms) || c.row->has(kParallelBlock)) return {};
     // Of a block that is one of several things the norm goes by the name of attention's.
@@ -885,7 +917,9 @@ class LlamaLoader {
     const LlamaConfig& c = model_->config_;
     if (!c.blocks[block].has_feed_forward || c.row->has(kChannelMix)) return {};
     if (c.blocks[block].has_experts) BM_TRY(load_experts(p, b));
-    const bool has_both = c.row->has(kExpertsBesideDense) || c.row->has(kExpertsOfInput);
+    const bool has_both =
+        c.row->has(kExpertsBesideDense) || c.row->has(kExpertsOfInput) ||
+        (c.row->has(kDenseToo) && file_->find_tensor(p + "ffn_up.weight") != nullptr);
     if (c.blocks[block].has_experts && !has_both) return {};
     const uint64_t width = c.embedding_length, hidden = c.blocks[block].feed_forward_length;
     b->feed_forward = c.row->feed_forward;
@@ -937,6 +971,8 @@ class LlamaLoader {
       BM_TRY(load_norms(i, p, &b));
       if (model_->is_rwkv())
         BM_TRY(load_rwkv(i, p, &b));
+      else if (c.blocks[i].is_recurrent && c.row->has(kKeyDecay))
+        BM_TRY(load_key_decay(p, &b));
       else if (c.blocks[i].is_recurrent)
         BM_TRY(load_recurrent(p, &b.recurrent));
       if (c.blocks[i].has_attention) BM_TRY(load_attention(i, p, &b));

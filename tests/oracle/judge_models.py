@@ -58,6 +58,7 @@ VARIANTS = {
     "granitehybrid": [["--key", "rope.scaling.finetuned=true"]],
     "granite": [["--key", "rope.scaling.finetuned=false"]],
     "rwkv6": [["--tensor", "apart"]],
+    "grok": [["--tensor", "dense"]],
     "arwkv7": [["--tensor", "nogate", *WIDE], ["--tensor", "mixnorm", *WIDE]],
     "glm4moe": [["--tensor", "nextn"]],
     "exaone4": [["--layers", "64", "--key", "attention.sliding_window=5"]],

@@ -225,6 +225,7 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
         "mamba --key ssm.dt_b_c_rms=true",
         "falcon-h1 --without ssm_norm",
         "rwkv6 --tensor apart",
+        "grok --tensor dense --key router_logit_softcapping=2.0",
         "arwkv7 --tensor nogate",
         "arwkv7 --tensor mixnorm",
         "granitehybrid --key rope.scaling.finetuned=true",
@@ -293,8 +294,8 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
 TEST(Llama, LongPromptsOfRecurrentModelsEqualTheReference) {
   if (!has_torch()) GTEST_SKIP() << kPython << " with torch is not installed";
   const test::TempFolder folder;
-  const std::array models{"mamba2", "falcon-h1", "lfm2",       "qwen35", "qwen3next",
-                          "jamba",  "rwkv6",     "rwkv6qwen2", "rwkv7",  "arwkv7"};
+  const std::array models{"mamba2", "falcon-h1",  "lfm2",  "qwen35", "qwen3next",  "jamba",
+                          "rwkv6",  "rwkv6qwen2", "rwkv7", "arwkv7", "kimi-linear"};
   constexpr size_t kVocabulary = 64;  // of random_transformer.py
   std::mt19937 random(std::random_device{}());
   std::vector<int32_t> tokens(152);
