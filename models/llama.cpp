@@ -266,9 +266,7 @@ Tensor Llama::mask_scores(size_t block, const Tensor& scores, const SymInt& coun
   const bool is_chunked = config.chunk != 0 && config.chunk < context_;
   const bool has_window = is_chunked || (config.window != 0 && config.window < context_);
   if ((count.is(1) || !config_.is_causal) && !has_window && !slopes.is_valid()) return scores;
-  const Tensor query_at =
-      (Tensor::arange(count, DType::kI64, device) + Tensor::value_of(position, device))
-          .unsqueeze(1);
+  const Tensor query_at = positions(block, count, position).unsqueeze(1);
   const Tensor key_at = Tensor::arange(position + count, DType::kI64, device).unsqueeze(0);
   Tensor out = scores;
   if (!config_.is_causal) {
@@ -467,10 +465,16 @@ Tensor Llama::gated(size_t block, const QuantisedActivations& in, const Projecti
   return project(QuantisedActivations(product), down);
 }
 
+Tensor Llama::positions(size_t block, const SymInt& count, const SymInt& first) const {
+  const std::string& at = place(block).device;
+  return Tensor::arange(count, DType::kI64, at) + Tensor::value_of(first, at);
+}
+
 Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                      KvCache& cache) const {
-  if (config_.latent.rank > 0) return attend_latent(block, x, count, position, cache);
   const BlockConfig& config = config_.blocks[block];
+  if (config_.latent.rank > 0 && config.has_attention)
+    return attend_latent(block, x, count, position, cache);
   if (config.is_linear) return project_output(block, x);
   if (!config.is_recurrent) return attend_heads(block, x, count, position, cache);
   if (!config.has_attention) return attend_recurrent(block, x, count, position, cache);
@@ -483,16 +487,13 @@ Tensor Llama::attend_heads(size_t block, const Tensor& x, const SymInt& count,
                            const SymInt& position, KvCache& cache) const {
   const size_t source = config_.blocks[block].kv_block;
   KvRows &keys = cache.keys[source], &values = cache.values[source];
-  const Heads h = project_heads(
-      block, x, count,
-      {cache.rope,
-       [&](const Tensor& table, int64_t width) {
-         return table.shrink({{position, position + count}, {0, 1}, {0, width}});
-       }},
-      [&] {
-        const std::string& at = place(block).device;
-        return Tensor::arange(count, DType::kI64, at) + Tensor::value_of(position, at);
-      });
+  const Heads h =
+      project_heads(block, x, count,
+                    {cache.rope,
+                     [&](const Tensor& table, int64_t width) {
+                       return table.shrink({{position, position + count}, {0, 1}, {0, width}});
+                     }},
+                    [&] { return positions(block, count, position); });
   if (source == block) {
     keys.store(position, count, h.key);
     values.store(position, count, h.value);
@@ -521,8 +522,12 @@ Tensor Llama::attend_all(size_t block, const Tensor& x, const SymInt& count,
 }
 
 Tensor Llama::feed_forward(size_t block, const Tensor& x) const {
-  return blocks_[block].experts.down.is_valid() ? mix_experts(block, x)
-                                                : dense_feed_forward(block, x);
+  const Block& b = blocks_[block];
+  if (!b.experts.down.is_valid()) return dense_feed_forward(block, x);
+  const bool has_both = config_.row->has(kDenseToo) && b.up.matrix.is_valid();
+  if (!has_both) return mix_experts(block, x);
+  const Tensor in = x.contiguous();
+  return (dense_feed_forward(block, in) + mix_experts(block, in)) * std::sqrt(0.5);
 }
 
 Tensor Llama::dense_feed_forward(size_t block, const Tensor& x) const {
@@ -651,12 +656,14 @@ Tensor Llama::forward(const Tensor& in, const SymInt& count, const SymInt& posit
     inputs = layer_inputs(tokens, x);
     x = widen(x);
   } else {
-    x = in.shrink({{0, count}, {0, config_.embedding_length}});
+    x = in.shrink({{0, count}, {0, static_cast<int64_t>(config_.stream_length())}});
   }
   for (size_t i = first_block_; i < end_block_; ++i) {
     if (inputs.is_valid()) inputs = bring(i, inputs);
-    x = run_block(i, bring(i, x), inputs,
-                  [&](const Tensor& y) { return attend(i, y, count, position, cache); });
+    x = is_rwkv() ? run_rwkv_block(i, bring(i, x), rwkv_steps(i, count, position, cache))
+                  : run_block(i, bring(i, x), inputs, [&](const Tensor& y) {
+                      return attend(i, y, count, position, cache);
+                    });
     x = after_block(i, x);
   }
   if (!is_last_stage()) return x.contiguous();

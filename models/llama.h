@@ -184,16 +184,34 @@ class Llama {
   };
   struct Recurrent {
     Projection in, gate, out;
+    Projection gate_in;                    ///< of Kimi: a gate of low rank
     Projection beta, alpha, beta_alpha;    ///< the third: of both, by groups
     Tensor convolution, convolution_bias;  ///< [channels, kernel], [channels]
     Tensor step;                           ///< [heads]: added to how much a token counts
     Tensor rate;                           ///< [heads], of Mamba-1 [heads, keys]: A of state spaces
-    Tensor skip;  ///< [heads]: D of state spaces, how much of its input a head gives out
-    Norm norm;    ///< of Mamba-2: [groups, inner / groups]
+    Tensor skip;   ///< [heads]: D of state spaces, how much of its input a head gives out
+    Tensor bonus;  ///< [heads, keys]: of RWKV 6, how much a token's key counts for itself
+    Norm norm;     ///< of Mamba-2: [groups, inner / groups]
     /// Mamba-1: components of the step, then keys B and queries C, of what the convolution gives;
-    /// steps of their components.
+    /// steps of their components. Kimi: components of the decays, and decays of these.
     Projection parameters, steps;
     Norm steps_norm, keys_norm, queries_norm;
+  };
+  /// What RWKV makes of a token and the one before it.
+  struct Rwkv {
+    Projection query, key, value, gate, output;
+    Projection gate_in, gate_out;    ///< of version 7: a gate of low rank; invalid without
+    Projection decay_in, decay_out;  ///< of low rank, and of others its part
+    Tensor decay;                    ///< [embedding length]
+    Tensor share;                    ///< [embedding length]: version 6
+    Projection shares_in;            ///< [5 · rank, embedding length]
+    Tensor shares_out;               ///< [5, embedding length, rank]
+    std::vector<Tensor> shares;      ///< [embedding length]: of the token before
+    Projection first_in, first_out, rate_in, rate_out;  ///< version 7, of low rank
+    Tensor first, rate;                                 ///< [embedding length]: added to those
+    Tensor removed_key, rate_key, own;                  ///< [embedding length]
+    Projection channel_key, channel_value, receptance;
+    Tensor key_share, receptance_share;  ///< [embedding length]; the second of version 6
   };
   /// What a block makes of the part of a token's embeddings that is the block's own.
   struct LayerInput {
@@ -227,6 +245,7 @@ class Llama {
     Tensor scale;  ///< [1]: of what the block gives; invalid where there is none
     Latent latent;
     Recurrent recurrent;
+    Rwkv rwkv;
   };
   LlamaConfig config_;
   uint32_t context_ = 0;
@@ -291,6 +310,8 @@ class Llama {
   Tensor mask_scores(size_t block, const Tensor& scores, const SymInt& count,
                      const SymInt& position) const;
   const Place& place(size_t block) const { return places_[place_of_block_[block]]; }
+  /// Of `count` tokens, where the block computes: [count] int64.
+  Tensor positions(size_t block, const SymInt& count, const SymInt& first) const;
   /// x where the block computes.
   Tensor bring(size_t block, const Tensor& x) const;
   Tensor attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
@@ -352,6 +373,41 @@ class Llama {
   Tensor delta_net(size_t block, const Tensor& convolved, const RecurrentInputs& in,
                    const SymInt& position, Tensor state) const;
   bool has_grouped_heads(size_t block) const;
+  Tensor key_decay_net(size_t block, const QuantisedActivations& in, const SymInt& rows,
+                       const std::function<Tensor(const RecurrentInputs&)>& run) const;
+  /// What a state that decays reads of tokens, [rows, heads · keys] each, of values [rows, heads ·
+  /// length]. `decay`: the logarithms. The last two: invalid where nothing is removed.
+  struct DecayInputs {
+    Tensor query, decay, key, value, removed, added;
+  };
+  DecayInputs key_decay_inputs(const Tensor& convolved, const RecurrentInputs& in,
+                               const SymInt& count) const;
+  Tensor decay_token(size_t block, const DecayInputs& in, const SymInt& position,
+                     Tensor state) const;
+  Tensor decay_piece(size_t block, const DecayInputs& in, const SymInt& count,
+                     const SymInt& position, Tensor state) const;
+  Tensor decay_run(size_t block, const DecayInputs& in, const SymInt& count, const SymInt& position,
+                   const Tensor& state) const;
+  /// What goes from token to token: `shift` gives the row before each of [rows, embedding length],
+  /// of what the mix reads (0) and of what the feed-forward does (1).
+  struct RwkvSteps {
+    std::function<Tensor(const Tensor& x, int64_t which)> shift;
+    std::function<Tensor(const DecayInputs&)> run;
+  };
+  static Tensor shift_rows(const Tensor& x, const SymInt& count, const SymInt& position,
+                           Tensor past, const std::string& device);
+  RwkvSteps rwkv_steps(size_t block, const SymInt& count, const SymInt& position,
+                       KvCache& cache) const;
+  RwkvSteps rwkv_steps_paged(size_t block, const BatchStep& step, PagedKvCache& cache) const;
+  static Tensor between(const Tensor& x, const Tensor& before, const Tensor& share);
+  Tensor rwkv_norm(size_t block, const Tensor& read) const;
+  Tensor rwkv6_mix(size_t block, const Tensor& x, const RwkvSteps& steps) const;
+  /// `first`: the values of the first block. → what is added, and those.
+  std::pair<Tensor, Tensor> rwkv7_mix(size_t block, const Tensor& x, const Tensor& first,
+                                      const RwkvSteps& steps) const;
+  Tensor channel_mix(size_t block, const Tensor& x, const Tensor& before) const;
+  Tensor run_rwkv_block(size_t block, const Tensor& x, const RwkvSteps& steps) const;
+  bool is_rwkv() const { return config_.row->has(kRwkv6) || config_.row->has(kRwkv7); }
   Tensor attend_all(size_t block, const Tensor& x, const SymInt& count,
                     std::span<const RopeTables> rope) const;
   Tensor feed_forward(size_t block, const Tensor& x) const;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "models/llama.h"
+#include "models/llama_states.h"
 
 namespace bm::models {
 namespace {
@@ -14,10 +15,6 @@ const double kHalf = 1 / std::sqrt(2.0);  // of the sum of two things of the sam
 
 /// Root mean square of every row, [rows, 1].
 Tensor magnitude(const Tensor& x) { return (x * x).mean({-1}, true).maximum(1e-5).sqrt(); }
-
-Tensor part_of(const Tensor& x, int64_t number, int64_t width) {
-  return x.slice(1, {number * width, (number + 1) * width});
-}
 
 }  // namespace
 
@@ -43,6 +40,7 @@ Tensor Llama::layer_input(size_t block, const Tensor& x, const Tensor& inputs) c
 }
 
 Tensor Llama::widen(const Tensor& x) const {
+  if (config_.row->has(kRwkv7)) return x.contiguous().pad({{0, 0}, {0, config_.embedding_length}});
   if (config_.altup.count == 0) return x;
   const Tensor first = x.contiguous();
   const QuantisedActivations in(first);
@@ -55,6 +53,7 @@ Tensor Llama::widen(const Tensor& x) const {
 }
 
 Tensor Llama::narrow(const Tensor& x) const {
+  if (config_.row->has(kRwkv7)) return part_of(x, 0, config_.embedding_length).contiguous();
   if (config_.altup.count == 0) return x;
   const int64_t width = config_.embedding_length, count = config_.altup.count;
   const Tensor first = part_of(x, 0, width).contiguous();

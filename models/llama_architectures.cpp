@@ -19,6 +19,7 @@ constexpr uint64_t kMoe = kExperts, kNormMoe = kExperts | kNormalisedExperts,
                               kAltup | kUnscaledScores | kValueNorm,
                    kGemma4 = kScaledEmbedding | kPostNorms | kUnevenBlocks | kLayerInputs |
                              kUnscaledScores | kValueNorm | kNormMoe | kExpertsBesideDense,
+                   kRwkv = kNoAttention | kEmbeddingNorm | kChannelMix,
                    kEncoder = kNormsAfterSums | kNoLogits | kEmbeddingNorm;
 
 constexpr const char *kWindow = "attention.sliding_window",
@@ -31,6 +32,12 @@ constexpr const char* kLatentKeys =
     "attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla "
     "attention.value_length_mla rope.scaling.yarn_log_multiplier attention.temperature_length "
     "attention.temperature_scale";
+#define BM_SHIFT_KEYS "wkv.head_size token_shift_count rescale_every_n_layers"
+#define BM_RANK_KEYS                                    \
+  "attention.decay_lora_rank attention.iclr_lora_rank " \
+  "attention.value_residual_mix_lora_rank attention.gate_lora_rank"
+constexpr const char *kRwkv6Keys = BM_SHIFT_KEYS " time_mix_extra_dim time_decay_extra_dim",
+                     *kRwkv7Keys = BM_SHIFT_KEYS " " BM_RANK_KEYS;
 #define BM_SCALES "embedding_scale residual_scale logit_scale attention.scale"
 constexpr const char *kScales = BM_SCALES, *kStateKeys = BM_STATE_KEYS,
                      *kDeltaKeys = BM_STATE_KEYS
@@ -48,6 +55,7 @@ constexpr Architecture kArchitectures[] = {
     {"apertus", kHalves, kRms, kPlain, kXielu, 0, 0, ""},
     {"arcee", kInter, kRms, kPlain, kRelu2, 0, 0, ""},
     {"arctic", kInter, kRms, kGated, kSilu, kNormMoe | kExpertsOfInput, 0, ""},
+    {"arwkv7", kNone, kRms, kGated, kSilu, kRwkv7 | kNoAttention, 0, kRwkv7Keys},
     {"baichuan", kInter, kRms, kGated, kSilu, 0, 0, ""},
     {"bailingmoe", kInter, kRms, kGated, kSilu, kMoe, 0, ""},
     {"bailingmoe2", kHalves, kRms, kGated, kSilu, kMoe, 0, "nextn_predict_layers"},
@@ -112,6 +120,9 @@ constexpr Architecture kArchitectures[] = {
      kDividedLogits | kRopeSwitch | kNormMoe | kMamba2, 0, BM_SCALES " " BM_STATE_KEYS},
     {"granitemoe", kInter, kRms, kGated, kSilu, kDividedLogits | kRopeSwitch | kNormMoe, 0,
      kScales},
+    {"grok", kHalves, kRms, kGated, kGelu, kPostNorms | kNormMoe | kDenseToo, 0,
+     "embedding_scale logit_scale attention.output_scale attn_logit_softcapping "
+     "router_logit_softcapping final_logit_softcapping attention.temperature_length"},
     {"hunyuan-dense", kHalves, kRms, kGated, kSilu, kLateHeadNorms, 0, ""},
     {"hunyuan-moe", kHalves, kRms, kGated, kSilu, kNormMoe | kSharedExpert | kLateHeadNorms, 0, ""},
     {"hunyuan_vl", kHalves, kRms, kGated, kSilu, kLateHeadNorms, 0,
@@ -123,6 +134,9 @@ constexpr Architecture kArchitectures[] = {
     {"jina-bert-v2", kNone, kLayer, kGated, kGelu, kEncoder | kAlibi | kTensorsTellFeedForward, 0,
      ""},
     {"jina-bert-v3", kHalves, kLayer, kPlain, kGelu, kEncoder, 0, ""},
+    {"kimi-linear", kNone, kRms, kGated, kSilu, kNormMoe | kLatent | kKeyDecay, 0,
+     "attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla "
+     "attention.value_length_mla ssm.conv_kernel kda.head_dim"},
     {"laguna", kHalves, kRms, kGated, kSilu,
      kUnevenBlocks | kMoe | kSigmoidGating | kGatedAttention | kSoftplusGate | kGlobalFirst |
          kPlainLocalRope,
@@ -197,6 +211,9 @@ constexpr Architecture kArchitectures[] = {
     {"qwen3vl", kHalves, kRms, kGated, kSilu, 0, 0, kSections},
     {"qwen3vlmoe", kHalves, kRms, kGated, kSilu, kNormMoe, 0, kSections},
     {"refact", kNone, kRms, kGated, kSilu, kAlibi, 0, ""},
+    {"rwkv6", kNone, kLayer, kPlain, kRelu2, kRwkv6 | kRwkv, 0, kRwkv6Keys},
+    {"rwkv6qwen2", kNone, kRms, kGated, kSilu, kRwkv6 | kNoAttention, 0, kRwkv6Keys},
+    {"rwkv7", kNone, kLayer, kPlain, kRelu2, kRwkv7 | kRwkv, 0, kRwkv7Keys},
     {"seed_oss", kHalves, kRms, kGated, kSilu, kLateFeedForwardNorm, 0, ""},
     {"smallthinker", kHalves, kRms, kGated, kRelu,
      kNormMoe | kSigmoidGating | kEarlyRouter | kNoRopeInGlobal | kGlobalFirst, 4, kWindows},

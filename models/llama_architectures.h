@@ -96,6 +96,13 @@ enum Trait : uint64_t {
   kHalvedExperts = 1ull << 53,     ///< the mean of the experts and the shared one, not the sum
   kPlainLocalRope = 1ull << 54,    ///< blocks with a window rotate without scaling
   kShortValues = 1ull << 55,       ///< values may be shorter than keys
+  /// RWKV: states that decay by channels of the keys; of version 7 every token also takes out of
+  /// them. In all blocks.
+  kRwkv6 = 1ull << 56,
+  kRwkv7 = 1ull << 57,
+  kKeyDecay = 1ull << 59,    ///< a delta network whose state decays by channels of the keys
+  kDenseToo = 1ull << 60,    ///< blocks with experts may have a dense feed-forward; √½ of their sum
+  kChannelMix = 1ull << 58,  ///< feed-forwards read the token before too
 };
 
 struct Architecture {

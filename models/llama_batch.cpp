@@ -176,7 +176,7 @@ struct LlamaBatch::Impl {
                  {capacity, kind.count * (is_latent ? int64_t{c.latent.value_length} : width)})});
       }
       if (has_states()) {
-        space.inputs = floats({capacity, int64_t{r.channels} + 2 * int64_t{r.heads}});
+        space.inputs = floats({capacity, static_cast<int64_t>(r.row_length())});
         space.mixed =
             floats({capacity, r.heads > 0 ? static_cast<int64_t>(r.inner()) : r.channels});
       }

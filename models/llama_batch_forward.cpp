@@ -56,8 +56,9 @@ Tensor Llama::attend_latent_paged(size_t block, const Tensor& x, const BatchStep
 
 Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
                            PagedKvCache& cache) const {
-  if (config_.latent.rank > 0) return attend_latent_paged(block, x, step, cache);
   const BlockConfig& config = config_.blocks[block];
+  if (config_.latent.rank > 0 && config.has_attention)
+    return attend_latent_paged(block, x, step, cache);
   if (config.is_linear) return project_output(block, x);
   if (!config.is_recurrent) return attend_heads_paged(block, x, step, cache);
   if (!config.has_attention) return attend_recurrent_paged(block, x, step, cache);
@@ -130,8 +131,9 @@ Tensor Llama::run_blocks(const BatchStep& step, PagedKvCache& cache) const {
   x = widen(x);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     if (inputs.is_valid()) inputs = bring(i, inputs);
-    x = run_block(i, bring(i, x), inputs,
-                  [&](const Tensor& in) { return attend_paged(i, in, step, cache); });
+    x = is_rwkv() ? run_rwkv_block(i, bring(i, x), rwkv_steps_paged(i, step, cache))
+                  : run_block(i, bring(i, x), inputs,
+                              [&](const Tensor& in) { return attend_paged(i, in, step, cache); });
     x = after_block(i, x);
   }
   return x;

@@ -138,7 +138,8 @@ Status read_rope_scaling(const GgufFile& file, const std::string& p, LlamaConfig
   if (kind != "yarn") return {};
   r.is_yarn = true;
   r.extrapolation = BM_TRY(file.get_f32(p + "rope.scaling.yarn_ext_factor", 1.0F));
-  r.beta_fast = BM_TRY(file.get_f32(p + "rope.scaling.yarn_beta_fast", 32.0F));
+  r.beta_fast = BM_TRY(
+      file.get_f32(p + "rope.scaling.yarn_beta_fast", c->architecture == "grok" ? 8.0F : 32.0F));
   r.beta_slow = BM_TRY(file.get_f32(p + "rope.scaling.yarn_beta_slow", 1.0F));
   r.is_untruncated = BM_TRY(file.get_bool("bellmetal.rope.untruncated", false));
   const float attention = BM_TRY(file.get_f32(p + "rope.scaling.yarn_attn_factor", 1.0F));
@@ -234,12 +235,19 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   const float width = static_cast<float>(c->embedding_length);
   const bool is_minicpm = c->architecture.starts_with("minicpm");
   if (c->row->has(kScaledEmbedding)) c->embedding_scale = std::sqrt(width);
-  c->embedding_scale =
-      BM_TRY(scale_or(file, *c, "embedding_scale", is_minicpm ? 12.0F : c->embedding_scale));
+  // Numbers of Grok 1, whose files lack these keys. Source: llama.cpp, src/models/grok.cpp.
+  const bool is_grok = c->architecture == "grok";
+  c->embedding_scale = BM_TRY(scale_or(file, *c, "embedding_scale",
+                                       is_minicpm ? 12.0F
+                                       : is_grok  ? 78.38367176906169F
+                                                  : c->embedding_scale));
   const float blocks = static_cast<float>(c->block_count);
   c->residual_scale =
       BM_TRY(scale_or(file, *c, "residual_scale", is_minicpm ? 1.4F / std::sqrt(blocks) : 1.0F));
-  c->logit_scale = BM_TRY(scale_or(file, *c, "logit_scale", is_minicpm ? 256.0F / width : 1.0F));
+  c->logit_scale = BM_TRY(scale_or(file, *c, "logit_scale",
+                                   is_minicpm ? 256.0F / width
+                                   : is_grok  ? 0.5773502691896257F
+                                              : 1.0F));
   // 0 stands for "not given".
   for (float* scale : {&c->embedding_scale, &c->residual_scale, &c->logit_scale})
     if (*scale == 0) *scale = 1;
@@ -256,6 +264,8 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   c->value_scale = BM_TRY(scale_or(file, *c, "attention.value_scale", 1));
   if (c->value_scale == 0) c->value_scale = 1;
   c->attention_scale = BM_TRY(scale_or(file, *c, "attention.scale", 0));
+  if (is_grok)
+    c->attention_scale = BM_TRY(scale_or(file, *c, "attention.output_scale", 0.08838834764831845F));
   if (c->architecture == "jais") c->attention_scale = 1 / per_head;
   if (c->row->has(kUnscaledScores) && c->attention_scale == 0) c->attention_scale = 1;
   if (c->attention_scale == 0) c->attention_scale = 1 / std::sqrt(per_head);
@@ -273,8 +283,10 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   }
   const bool is_gemma2 = c->architecture == "gemma2";
   const bool is_capped = is_gemma2 || c->architecture == "gemma3n" || c->architecture == "gemma4";
-  c->attention_softcap =
-      BM_TRY(scale_or(file, *c, "attn_logit_softcapping", is_gemma2 ? 50.0F : 0.0F));
+  c->attention_softcap = BM_TRY(scale_or(file, *c, "attn_logit_softcapping",
+                                         is_gemma2 ? 50.0F
+                                         : is_grok ? 30.0F
+                                                   : 0.0F));
   c->logit_softcap =
       BM_TRY(scale_or(file, *c, "final_logit_softcapping", is_capped ? 30.0F : 0.0F));
   c->qkv_limit = BM_TRY(scale_or(file, *c, "attention.clamp_kqv", 0));
@@ -352,6 +364,7 @@ Status read_experts(const GgufFile& file, const std::string& p, LlamaConfig* c) 
   if (e.scale == 0) e.scale = 1;  // not given
   if (!std::isfinite(e.scale) || e.scale < 0)
     return fail(Code::kCorrupt, "metadata {}expert_weights_scale {} is not positive", p, e.scale);
+  e.softcap = BM_TRY(scale_or(file, *c, "router_logit_softcapping", 0));
   e.groups = std::max(1u, BM_TRY(file.get_u32(p + "expert_group_count", 1)));
   e.groups_used = e.groups;
   if (e.groups > 1) e.groups_used = BM_TRY(file.get_u32(p + "expert_group_used_count"));
@@ -495,6 +508,57 @@ Status read_mamba(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   if (is_first) r.step_rank = rank;
   if (has_key(*c->row, "ssm.dt_b_c_rms"))
     r.has_plain_norms = BM_TRY(file.get_bool(p + "ssm.dt_b_c_rms", false));
+  return {};
+}
+
+/// Source: llama.cpp, src/models/rwkv6.cpp, rwkv7.cpp, load_arch_hparams().
+Status read_rwkv(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  RecurrentConfig& r = c->recurrent;
+  const bool is_seventh = c->row->has(kRwkv7), has_mix = c->row->has(kChannelMix);
+  r.length = r.keys = BM_TRY(need(file, p + "wkv.head_size", kMaxWidth));
+  if (c->embedding_length % r.length != 0)
+    return fail(Code::kCorrupt,
+                "metadata {0}embedding_length {1} is not a multiple of {0}wkv.head_size {2}", p,
+                c->embedding_length, r.length);
+  r.heads = c->embedding_length / r.length;
+  // Of the token before: what the recurrence read, and what the feed-forward did.
+  r.kernel = 2;
+  const uint32_t shifts = has_mix ? 2 : 1;
+  r.channels = c->embedding_length * shifts;
+  const uint32_t said = BM_TRY(file.get_u32(p + "token_shift_count", shifts));
+  if (said != shifts)
+    return fail(Code::kUnsupported, "metadata {}token_shift_count {} is not supported (known: {})",
+                p, said, shifts);
+  r.has_bonus = !is_seventh && has_mix;
+  r.vectors = is_seventh ? 6 : 4;
+  r.groups = r.heads;
+  if (!is_seventh && !has_mix) {
+    r.groups = BM_TRY(file.get_u32(p + "attention.head_count_kv", 0));
+    if (r.groups == 0) r.groups = r.heads;
+    if (r.groups > r.heads || r.heads % r.groups != 0)
+      return fail(Code::kCorrupt, "metadata {}attention.head_count_kv {} does not divide {} heads",
+                  p, r.groups, r.heads);
+  }
+  const uint32_t every = BM_TRY(file.get_u32(p + "rescale_every_n_layers", 0));
+  // Only the graph of the sixth version does so.
+  r.halved_every = r.has_bonus ? every : 0;
+  return {};
+}
+
+/// Source: llama.cpp, src/models/kimi-linear.cpp, load_arch_hparams().
+Status read_key_decay(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  RecurrentConfig& r = c->recurrent;
+  if (std::ranges::none_of(c->blocks, [](const BlockConfig& b) { return b.is_recurrent; }))
+    return {};
+  r.kernel = BM_TRY(need(file, p + "ssm.conv_kernel", 1024));
+  r.length = r.keys = BM_TRY(need(file, p + "kda.head_dim", kMaxWidth));
+  r.heads = r.groups = c->head_count;
+  if (r.kernel < 2 || r.inner() > kMaxWidth)
+    return fail(Code::kCorrupt,
+                "metadata {0}ssm.conv_kernel {1}, {0}kda.head_dim {2} make no delta network", p,
+                r.kernel, r.length);
+  r.channels = static_cast<uint32_t>(3 * r.inner());
+  r.decays_by_keys = true;
   return {};
 }
 
@@ -721,7 +785,7 @@ Status read_heads(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   }
   const auto counts = BM_TRY(read_counts(file, key, c->block_count, &c->head_count_kv));
   const bool is_one = row.has(kOneOfThree),
-             may_lack = row.has(kShortConvolution) || row.has(kMamba) ||
+             may_lack = row.has(kShortConvolution) || row.has(kMamba) || row.has(kKeyDecay) ||
                         (row.has(kMamba2) && !row.has(kBesideAttention));
   for (size_t i = 0; i < counts.size(); ++i) {
     BlockConfig& b = c->blocks[i];
@@ -760,6 +824,8 @@ Status read_head_lengths(const GgufFile& file, const std::string& p, LlamaConfig
 Status read_recurrences(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   if (c->row->has(kDeltaNet)) return read_delta_net(file, p, c);
   if (c->row->has(kMamba) || c->row->has(kMamba2)) return read_mamba(file, p, c);
+  if (c->row->has(kKeyDecay)) return read_key_decay(file, p, c);
+  if (c->row->has(kRwkv6) || c->row->has(kRwkv7)) return read_rwkv(file, p, c);
   if (std::ranges::none_of(c->blocks, [](const BlockConfig& b) { return b.is_recurrent; }))
     return {};
   c->recurrent.kernel = BM_TRY(need(file, p + "shortconv.l_cache", 1024));

@@ -74,6 +74,7 @@ struct ExpertConfig {
   Gating gating = Gating::kSoftmax;
   bool is_normalised = false;  ///< weights of a token's experts sum to 1
   float scale = 1.0F;          ///< of the weights
+  float softcap = 0.0F;        ///< logits of the router become c·tanh(logit/c); 0: they stay
 };
 
 /// Multi-head latent attention. Source: "DeepSeek-V2" (2024), section 2.1.
@@ -91,7 +92,16 @@ struct RecurrentConfig {
   uint32_t channels = 0;                                 ///< of the convolution
   uint32_t step_rank = 0;        ///< Mamba-1: components that steps are made of
   bool has_plain_norms = false;  ///< Mamba-1: what x gives is normalised, without gains
+  bool has_bonus = false;        ///< RWKV 6: what a token writes counts otherwise for itself
+  uint32_t halved_every = 0;     ///< RWKV 6: what every so-manieth block gives is halved; 0: none
+  uint32_t vectors = 0;          ///< of decaying states: how many [heads · keys] a token's row has
   uint64_t inner() const { return uint64_t{heads} * length; }
+  bool decays_by_keys = false;  ///< Kimi: a decay for every component of the keys, not of a head
+  uint64_t decays() const { return decays_by_keys ? inner() : heads; }
+  /// What a recurrence reads of a token at once.
+  uint64_t row_length() const {
+    return vectors > 0 ? vectors * inner() : uint64_t{channels} + heads + decays();
+  }
 };
 
 /// Alternating updates: a token has several vectors, of which a block computes one and predicts the
@@ -154,9 +164,11 @@ struct LlamaConfig {
   bool has_own_kv(size_t block) const {
     return blocks[block].has_attention && blocks[block].kv_block == block;
   }
-  /// Of all the vectors that a token has between blocks.
+  /// Of all the vectors that a token has between blocks. RWKV 7: the values of the first block go
+  /// along.
   uint64_t stream_length() const {
-    return uint64_t{embedding_length} * (altup.count > 0 ? altup.count : 1);
+    const uint32_t vectors = row->has(kRwkv7) ? 2 : altup.count;
+    return uint64_t{embedding_length} * (vectors > 0 ? vectors : 1);
   }
 
   /// Every key under the architecture's prefix is read, or known to change no result.

@@ -39,7 +39,11 @@ Tensor within_groups(const Tensor& scores, int64_t groups, int64_t used, bool co
 std::pair<Tensor, Tensor> Llama::route(const Block& b, const QuantisedActivations& x) const {
   const ExpertConfig& e = config_.experts;
   const int64_t used = e.used;
-  const Tensor logits = project(x, b.experts.router).contiguous();
+  Tensor logits = project(x, b.experts.router).contiguous();
+  if (e.softcap != 0.0F) {
+    const double cap = static_cast<double>(e.softcap);
+    logits = ((logits * (1 / cap)).tanh() * cap).contiguous();
+  }
   Tensor scores = logits;
   if (e.gating == Gating::kSoftmax) scores = logits.softmax(1).contiguous();
   if (e.gating == Gating::kSigmoid) scores = logits.sigmoid().contiguous();

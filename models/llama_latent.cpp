@@ -26,9 +26,11 @@ Llama::LatentParts Llama::latent_parts(size_t block, const Tensor& x, const SymI
   if (config_.temperature_scale != 0.0F) q = (q * temperature(positions())).contiguous();
   const Tensor all = project(in, b.latent.key_down).contiguous();
   const Tensor components = norm(all.slice(1, {0, rank}).contiguous(), b.latent.key_norm);
-  const Tensor key_turned =
-      rotate(block, all.slice(1, {rank, rank + rotated}).reshape({rows, 1, rotated}), rope)
-          .reshape({rows, rotated});
+  const auto turn = [&](const Tensor& t) {
+    return config_.rope_style == RopeStyle::kNone ? t : rotate(block, t, rope);
+  };
+  const Tensor key_turned = turn(all.slice(1, {rank, rank + rotated}).reshape({rows, 1, rotated}))
+                                .reshape({rows, rotated});
   const std::array parts{components, key_turned};
 
   // [heads, rows, plain] · [heads, plain, rank]: queries in terms of components.
@@ -37,8 +39,7 @@ Llama::LatentParts Llama::latent_parts(size_t block, const Tensor& x, const SymI
                               .contiguous()
                               .matmul(b.latent.key_up.cast(DType::kF32))
                               .contiguous();
-  const Tensor query_turned =
-      rotate(block, q.slice(2, {plain, plain + rotated}), rope).permute({1, 0, 2});
+  const Tensor query_turned = turn(q.slice(2, {plain, plain + rotated})).permute({1, 0, 2});
   const std::array halves{absorbed, query_turned};
   return {Tensor::cat(halves, 2).contiguous(), Tensor::cat(parts, 1)};
 }
@@ -63,10 +64,7 @@ Tensor Llama::attend_latent(size_t block, const Tensor& x, const SymInt& count,
                     [&](const Tensor& table, int64_t width) {
                       return table.shrink({{position, position + count}, {0, 1}, {0, width}});
                     }},
-                   [&] {
-                     const std::string& at = place(block).device;
-                     return Tensor::arange(count, DType::kI64, at) + Tensor::value_of(position, at);
-                   });
+                   [&] { return positions(block, count, position); });
   keys.store(position, count, parts.stored.unsqueeze(1));
   const Tensor past = keys.load(position + count).permute({1, 0, 2});
   return project_output(block, mix_latent(block, parts.queries, past, count, position));

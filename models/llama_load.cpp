@@ -415,6 +415,10 @@ class LlamaLoader {
   bool is_idle(std::string_view name) const {
     const LlamaConfig& c = model_->config_;
     if (!c.is_causal && name == kOutput) return true;
+    // The share that the first block's values would have of themselves.
+    if (c.row->has(kRwkv7) && name.starts_with("blk.0.time_mix_v") && name.size() > 16 &&
+        name[16] <= '2')
+      return true;
     for (uint32_t i = 0; i < c.draft_block_count; ++i)
       if (name.starts_with(fmt::format("blk.{}.", c.block_count + i))) return true;
     for (uint32_t i = 0; i < c.block_count; ++i) {
@@ -675,6 +679,152 @@ class LlamaLoader {
     return {};
   }
 
+  /// Numbers that files keep with axes of one behind the first, or between the two.
+  Result<Tensor> load_numbers(const std::string& name, uint64_t length, uint64_t rows = 1) {
+    const GgufTensor& t = *BM_TRY(file_->tensor(name));
+    if (t.rank == 0 || t.dims[0] != length || t.value_count != length * rows)
+      return fail(Code::kCorrupt, "tensor {} has dimensions {}, the hyper-parameters ask for {}",
+                  name, dims_text(std::span(t.dims.data(), t.rank)), length * rows);
+    used_.insert(t.name);
+    if (!is_loading_) {
+      if (is_here_) items_[at_].push_back({&t, bytes_of_plain(t), false});
+      return Tensor();
+    }
+    const Tensor out = make(t);
+    report(t);
+    return rows == 1 ? out.reshape({static_cast<int64_t>(length)})
+                     : out.reshape({static_cast<int64_t>(rows), static_cast<int64_t>(length)});
+  }
+
+  /// Components of a product of two matrices, as the first one has them.
+  Result<uint64_t> rank_of(const std::string& name) const {
+    const GgufTensor& t = *BM_TRY(file_->tensor(name + ".weight"));
+    return t.rank == 2 ? t.dims[1] : 0;
+  }
+
+  Status load_pair(const std::string& in_name, const std::string& out_name, Llama::Projection* in,
+                   Llama::Projection* out) {
+    const uint64_t width = model_->config_.embedding_length, rank = BM_TRY(rank_of(in_name));
+    *in = BM_TRY(load_projection(in_name, width, rank));
+    *out = BM_TRY(load_projection(out_name, rank, width));
+    return {};
+  }
+
+  /// Shares of the token before, of several things in one tensor.
+  Status load_shares(const std::string& name, uint64_t count, std::vector<Tensor>* out) {
+    const uint64_t width = model_->config_.embedding_length;
+    Tensor all = BM_TRY(load_numbers(name, width, count));
+    if (!is_loading_) return {};
+    all = all.reshape({static_cast<int64_t>(count), static_cast<int64_t>(width)});
+    for (int64_t i = 0; i < static_cast<int64_t>(count); ++i)
+      out->push_back(all.slice(0, {i, i + 1})
+                         .reshape({static_cast<int64_t>(width)})
+                         .cast(DType::kF32)
+                         .contiguous());
+    return {};
+  }
+
+  Status load_rwkv(uint32_t block, const std::string& p, Llama::Block* b) {
+    const LlamaConfig& c = model_->config_;
+    const RecurrentConfig& rc = c.recurrent;
+    const uint64_t width = c.embedding_length, kv = uint64_t{rc.groups} * rc.length;
+    const std::string mix = p + "time_mix_";
+    Llama::Rwkv& w = b->rwkv;
+    w.query = BM_TRY(load_projection(mix + "receptance", width, width));
+    w.key = BM_TRY(load_projection(mix + "key", width, kv));
+    w.value = BM_TRY(load_projection(mix + "value", width, kv));
+    w.output = BM_TRY(load_projection(mix + "output", width, width));
+    if (c.row->has(kChannelMix) || file_->find_tensor(mix + "ln.weight")) {
+      b->recurrent.norm.is_used = true;
+      b->recurrent.norm.weight = BM_TRY(load(mix + "ln.weight", {width}));
+      b->recurrent.norm.bias = BM_TRY(load(mix + "ln.bias", {width}));
+    }
+    BM_TRY(c.row->has(kRwkv7) ? load_rwkv7(block, mix, &w) : load_rwkv6(mix, b));
+    if (!c.row->has(kChannelMix)) return {};
+    const std::string channel = p + "channel_mix_";
+    const uint64_t hidden = c.blocks[block].feed_forward_length;
+    w.key_share = BM_TRY(load_numbers(channel + "lerp_k.weight", width));
+    w.channel_key = BM_TRY(load_projection(channel + "key", width, hidden));
+    w.channel_value = BM_TRY(load_projection(channel + "value", hidden, width));
+    if (c.row->has(kRwkv7)) return {};
+    w.receptance_share = BM_TRY(load_numbers(channel + "lerp_r.weight", width));
+    w.receptance = BM_TRY(load_projection(channel + "receptance", width, width));
+    return {};
+  }
+
+  Status load_key_decay(const std::string& p, Llama::Block* b) {
+    const LlamaConfig& c = model_->config_;
+    const RecurrentConfig& rc = c.recurrent;
+    const uint64_t width = c.embedding_length, inner = rc.inner();
+    Llama::Recurrent& r = b->recurrent;
+    b->query = BM_TRY(load_projection(p + "attn_q", width, inner));
+    b->key = BM_TRY(load_projection(p + "attn_k", width, inner));
+    b->value = BM_TRY(load_projection(p + "attn_v", width, inner));
+    std::vector<Tensor> taps;
+    for (const char* name : {"q", "k", "v"})
+      taps.push_back(
+          BM_TRY(load_numbers(fmt::format("{}ssm_conv1d_{}.weight", p, name), rc.kernel, inner)));
+    if (is_loading_) r.convolution = Tensor::cat(taps, 0).contiguous().realize();
+    r.step = BM_TRY(load(p + "ssm_dt.bias", {inner}));
+    r.rate = BM_TRY(load_numbers(p + "ssm_a", 1, rc.heads));
+    const uint64_t decay_rank = BM_TRY(rank_of(p + "ssm_f_a")),
+                   gate_rank = BM_TRY(rank_of(p + "ssm_g_a"));
+    r.parameters = BM_TRY(load_projection(p + "ssm_f_a", width, decay_rank));
+    r.steps = BM_TRY(load_projection(p + "ssm_f_b", decay_rank, inner));
+    r.beta = BM_TRY(load_projection(p + "ssm_beta", width, rc.heads));
+    r.gate_in = BM_TRY(load_projection(p + "ssm_g_a", width, gate_rank));
+    r.gate = BM_TRY(load_projection(p + "ssm_g_b", gate_rank, inner));
+    r.norm = BM_TRY(load_norm(p + "ssm_norm", {rc.length}, Need::kYes));
+    r.out = BM_TRY(load_projection(p + "attn_output", inner, width));
+    return {};
+  }
+
+  Status load_rwkv6(const std::string& mix, Llama::Block* b) {
+    const RecurrentConfig& rc = model_->config_.recurrent;
+    const uint64_t width = model_->config_.embedding_length;
+    Llama::Rwkv& w = b->rwkv;
+    w.gate = BM_TRY(load_projection(mix + "gate", width, width));
+    w.share = BM_TRY(load_numbers(mix + "lerp_x.weight", width));
+    // Older files have the five apart.
+    if (file_->find_tensor(mix + "lerp_fused.weight")) {
+      BM_TRY(load_shares(mix + "lerp_fused.weight", 5, &w.shares));
+    } else {
+      for (const char* name : {"w", "k", "v", "r", "g"})
+        BM_TRY(load_shares(fmt::format("{}lerp_{}.weight", mix, name), 1, &w.shares));
+    }
+    const uint64_t rank = BM_TRY(rank_of(mix + "w1")) / 5;
+    w.shares_in = BM_TRY(load_projection(mix + "w1", width, 5 * rank));
+    w.shares_out = BM_TRY(load(mix + "w2.weight", {rank, width, 5}));
+    w.decay = BM_TRY(load_numbers(mix + "decay.weight", width));
+    BM_TRY(load_pair(mix + "decay_w1", mix + "decay_w2", &w.decay_in, &w.decay_out));
+    if (rc.has_bonus)
+      b->recurrent.bonus = BM_TRY(load(mix + "first.weight", {rc.length, rc.heads}));
+    return {};
+  }
+
+  Status load_rwkv7(uint32_t block, const std::string& mix, Llama::Rwkv* w) {
+    const uint64_t width = model_->config_.embedding_length;
+    const auto vector = [&](const char* name) {
+      return load_numbers(mix + name + ".weight", width);
+    };
+    const bool has_gate = file_->find_tensor(mix + "g1.weight") != nullptr;
+    BM_TRY(load_shares(mix + "lerp_fused.weight", has_gate ? 6 : 5, &w->shares));
+    if (has_gate) BM_TRY(load_pair(mix + "g1", mix + "g2", &w->gate_in, &w->gate_out));
+    w->decay = BM_TRY(vector("w0"));
+    BM_TRY(load_pair(mix + "w1", mix + "w2", &w->decay_in, &w->decay_out));
+    w->rate = BM_TRY(vector("a0"));
+    BM_TRY(load_pair(mix + "a1", mix + "a2", &w->rate_in, &w->rate_out));
+    // Of the first block nobody reads them.
+    if (block > 0) {
+      w->first = BM_TRY(vector("v0"));
+      BM_TRY(load_pair(mix + "v1", mix + "v2", &w->first_in, &w->first_out));
+    }
+    w->removed_key = BM_TRY(vector("k_k"));
+    w->rate_key = BM_TRY(vector("k_a"));
+    w->own = BM_TRY(vector("r_k"));
+    return {};
+  }
+
   Status load_norms(uint32_t block, const std::string& p, Llama::Block* b) {
     LlamaConfig& c = model_->config_;
     const uint64_t width = c.embedding_length;
@@ -694,14 +844,20 @@ class LlamaLoader {
     if (c.row->has(kSecondAttentionNorm))
       b->second_attention_norm = BM_TRY(load_norm(p + "attn_norm_2", {width}, Need::kIfThere));
     if (c.row->has(kPostNorms)) {
-      b->attention_post_norm = BM_TRY(load_norm(p + after_attention, {width}, Need::kYes));
-      b->feed_forward_post_norm = BM_TRY(load_norm(p + "post_ffw_norm", {width}, Need::kYes));
+      // Grok has names of its own, of which early files have the second.
+      const bool is_grok = c.architecture == "grok",
+                 is_late = is_grok && file_->find_tensor(p + "layer_output_norm.weight") != nullptr;
+      b->attention_post_norm = BM_TRY(
+          load_norm(p + (is_grok ? "attn_output_norm" : after_attention), {width}, Need::kYes));
+      b->feed_forward_post_norm = BM_TRY(
+          load_norm(p + (is_late ? "layer_output_norm" : "post_ffw_norm"), {width}, Need::kYes));
     }
     if (c.row->has(kNoPreNorms) || c.row->has(kParallelBlock)) return {};
     // Of a block that is one of several things the norm goes by the name of attention's.
     if (!c.blocks[block].has_feed_forward || (has_mixer && !model_->has_mixer(block))) return {};
     const std::string name = p + (c.row->has(kLateFeedForwardNorm)   ? after_attention
                                   : c.row->has(kAttentionOutputNorm) ? "attn_output_norm"
+                                  : c.row->has(kChannelMix)          ? "attn_norm_2"
                                                                      : "ffn_norm");
     const bool may_lack = c.row->has(kMayLackFeedForwardNorm);
     b->feed_forward_norm = BM_TRY(load_norm(name, {width}, may_lack ? Need::kIfThere : Need::kYes));
@@ -759,9 +915,11 @@ class LlamaLoader {
 
   Status load_feed_forward(uint32_t block, const std::string& p, Llama::Block* b) {
     const LlamaConfig& c = model_->config_;
-    if (!c.blocks[block].has_feed_forward) return {};
+    if (!c.blocks[block].has_feed_forward || c.row->has(kChannelMix)) return {};
     if (c.blocks[block].has_experts) BM_TRY(load_experts(p, b));
-    const bool has_both = c.row->has(kExpertsBesideDense) || c.row->has(kExpertsOfInput);
+    const bool has_both =
+        c.row->has(kExpertsBesideDense) || c.row->has(kExpertsOfInput) ||
+        (c.row->has(kDenseToo) && file_->find_tensor(p + "ffn_up.weight") != nullptr);
     if (c.blocks[block].has_experts && !has_both) return {};
     const uint64_t width = c.embedding_length, hidden = c.blocks[block].feed_forward_length;
     b->feed_forward = c.row->feed_forward;
@@ -811,7 +969,12 @@ class LlamaLoader {
       const std::string p = fmt::format("blk.{}.", i);
       Llama::Block b;
       BM_TRY(load_norms(i, p, &b));
-      if (c.blocks[i].is_recurrent) BM_TRY(load_recurrent(p, &b.recurrent));
+      if (model_->is_rwkv())
+        BM_TRY(load_rwkv(i, p, &b));
+      else if (c.blocks[i].is_recurrent && c.row->has(kKeyDecay))
+        BM_TRY(load_key_decay(p, &b));
+      else if (c.blocks[i].is_recurrent)
+        BM_TRY(load_recurrent(p, &b.recurrent));
       if (c.blocks[i].has_attention) BM_TRY(load_attention(i, p, &b));
       if (c.blocks[i].is_linear)
         b.output =

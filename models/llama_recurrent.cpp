@@ -7,15 +7,10 @@
 #include <vector>
 
 #include "models/llama.h"
+#include "models/llama_states.h"
 
 namespace bm::models {
 namespace {
-
-/// What a cache holds at position 0 is of another text, which may have ended in no numbers at all.
-Tensor from_start(const Tensor& state, const SymInt& position, const std::string& device) {
-  const Tensor is_going_on = Tensor::value_of(position, device) > 0;
-  return is_going_on.reshape(Shape(state.shape().size(), SymInt(1))).where(state, 0.0);
-}
 
 /// A causal convolution per channel of x [channels] and the `kernel` − 1 inputs before it, which
 /// `past` [channels, kernel − 1] holds and is given those of the next token. Weights: [channels,
@@ -47,28 +42,12 @@ Tensor convolve_piece(const Tensor& x, const Tensor& weights, const Tensor& bias
   return bias.is_valid() ? sum + bias.cast(DType::kF32) : sum;
 }
 
-/// A sequence's own of [sequences, …].
-Tensor of_sequence(const Tensor& all, const SymInt& number) {
-  if (!all.is_valid()) return {};
-  std::vector<std::pair<SymInt, SymInt>> ranges{{number, number + 1}};
-  Shape shape;
-  for (int64_t axis = 1; axis < all.rank(); ++axis) {
-    ranges.emplace_back(0, all.size(axis));
-    shape.push_back(all.size(axis));
-  }
-  return all.shrink(ranges).reshape(shape);
-}
-
-/// Divided by its length. Source: ggml, ggml_l2_norm().
-Tensor unit(const Tensor& x, double least) {
-  return x / (x * x).sum({-1}, true).sqrt().maximum(least);
-}
-
 }  // namespace
 
 uint32_t Llama::most_piece() const {
   if (config_.row->has(kMamba)) return 1;
-  return config_.row->has(kDeltaNet) ? kDeltaPiece : kPromptPiece;
+  const bool has_chunks = config_.row->has(kDeltaNet) || config_.row->has(kKeyDecay) || is_rwkv();
+  return has_chunks ? kDeltaPiece : kPromptPiece;
 }
 
 Tensor Llama::attend_recurrent(size_t block, const Tensor& x, const SymInt& count,
@@ -88,7 +67,8 @@ Tensor Llama::attend_recurrent_paged(size_t block, const Tensor& x, const BatchS
                                      PagedKvCache& cache) const {
   const BatchWorkspace& space = step.workspaces[device_of(block)];
   const int64_t heads = config_.recurrent.heads, channels = config_.recurrent.channels,
-                inner = space.mixed.size(1).constant();
+                inner = space.mixed.size(1).constant(),
+                row_length = static_cast<int64_t>(config_.recurrent.row_length());
   return recur(block, x, step.rows, [&](const RecurrentInputs& in) {
     // Stored with all rows before any sequence reads its own: the kernels so far know no sequences.
     const auto store = [&](const Tensor& what, int64_t from, int64_t to) {
@@ -97,14 +77,14 @@ Tensor Llama::attend_recurrent_paged(size_t block, const Tensor& x, const BatchS
     };
     store(in.convolved, 0, channels);
     if (in.beta.is_valid()) store(in.beta, channels, channels + heads);
-    if (in.alpha.is_valid()) store(in.alpha, channels + heads, channels + 2 * heads);
+    if (in.alpha.is_valid()) store(in.alpha, channels + heads, row_length);
     for (const BatchRun& run : step.runs) {
       const auto row = [&](int64_t from, int64_t to) {
         return space.inputs.shrink({{run.row, run.row + run.count}, {from, to}});
       };
       RecurrentInputs own{row(0, channels), {}, {}};
       if (in.beta.is_valid()) own.beta = row(channels, channels + heads);
-      if (in.alpha.is_valid()) own.alpha = row(channels + heads, channels + 2 * heads);
+      if (in.alpha.is_valid()) own.alpha = row(channels + heads, row_length);
       const Tensor mixed = recur_run(block, own, run.count, run.position,
                                      of_sequence(cache.inputs[block], run.state),
                                      of_sequence(cache.states[block], run.state));
@@ -120,6 +100,7 @@ Tensor Llama::recur(size_t block, const Tensor& x, const SymInt& rows,
   const Recurrent& r = blocks_[block].recurrent;
   const QuantisedActivations in(x);
   if (has_state_space()) return mamba(block, in, rows, run);
+  if (config_.row->has(kKeyDecay)) return key_decay_net(block, in, rows, run);
   const Tensor all = project(in, r.in).contiguous();
   if (!config_.row->has(kDeltaNet)) {
     // Source: llama.cpp, src/models/lfm2.cpp.
@@ -152,6 +133,8 @@ Tensor Llama::recur_token(size_t block, const RecurrentInputs& in, const SymInt&
   const Recurrent& r = blocks_[block].recurrent;
   const Tensor convolved = convolve(in.convolved, r.convolution, r.convolution_bias, past, position,
                                     place(block).device);
+  if (config_.row->has(kKeyDecay))
+    return decay_run(block, key_decay_inputs(convolved, in, 1), 1, position, state);
   if (has_state_space()) return state_space(block, convolved, in, position, state);
   return config_.row->has(kDeltaNet) ? delta_net(block, convolved, in, position, state) : convolved;
 }
@@ -162,6 +145,8 @@ Tensor Llama::recur_piece(size_t block, const RecurrentInputs& in, const SymInt&
   const Tensor convolved = convolve_piece(in.convolved, r.convolution, r.convolution_bias, past,
                                           count, position, place(block).device);
   if (config_.row->has(kDeltaNet)) return delta_piece(block, convolved, in, count, position, state);
+  if (config_.row->has(kKeyDecay))
+    return decay_run(block, key_decay_inputs(convolved, in, count), count, position, state);
   return has_state_space() ? scan_piece(block, convolved, in, count, position, state) : convolved;
 }
 
@@ -221,6 +206,52 @@ Tensor Llama::scan_piece(size_t block, const Tensor& convolved, const RecurrentI
   state.assign(old * end.exp().reshape({heads, 1, 1}) + written);
   const Tensor out = within + before + x * r.skip.cast(DType::kF32).reshape({heads, 1, 1});
   return out.permute({1, 0, 2}).contiguous().reshape({count, inner});
+}
+
+/// Kimi Delta Attention: a gated delta network whose states decay by channels of the keys. Source:
+/// "Kimi Linear" (Kimi Team, 2025), section 3; names of a file's tensors: llama.cpp,
+/// src/models/kimi-linear.cpp.
+Tensor Llama::key_decay_net(size_t block, const QuantisedActivations& in, const SymInt& rows,
+                            const std::function<Tensor(const RecurrentInputs&)>& run) const {
+  const Block& b = blocks_[block];
+  const Recurrent& r = b.recurrent;
+  const int64_t heads = config_.recurrent.heads, length = config_.recurrent.length,
+                inner = heads * length;
+  const std::array three{project(in, b.query), project(in, b.key), project(in, b.value)};
+  const Tensor slow = project(in, r.parameters).contiguous();
+  const Tensor step =
+      (project(QuantisedActivations(slow), r.steps) + r.step.cast(DType::kF32)).softplus();
+  const Tensor rate = r.rate.cast(DType::kF32).reshape({1, heads, 1});
+  const RecurrentInputs inputs{
+      Tensor::cat(three, 1).contiguous(), project(in, r.beta),
+      (step.reshape({rows, heads, length}) * rate).reshape({rows, inner}).contiguous()};
+  const Tensor read = run(inputs).reshape({rows, heads, length});
+  const Tensor few = project(in, r.gate_in).contiguous();
+  const Tensor gate = project(QuantisedActivations(few), r.gate).sigmoid();
+  const Tensor out = norm(read.contiguous(), r.norm).reshape({rows, inner}) * gate;
+  return project(QuantisedActivations(out.contiguous()), r.out);
+}
+
+/// S = S·diag(w); S = S + β·(v − S·k)·kᵀ, as decay_token() has it.
+Llama::DecayInputs Llama::key_decay_inputs(const Tensor& convolved, const RecurrentInputs& in,
+                                           const SymInt& count) const {
+  const int64_t heads = config_.recurrent.heads, length = config_.recurrent.length,
+                inner = heads * length;
+  const Tensor all = convolved.silu().contiguous().reshape({count, 3 * inner});
+  const auto part = [&](int64_t i) {
+    return all.shrink({{0, count}, {i * inner, (i + 1) * inner}}).reshape({count, heads, length});
+  };
+  const auto normed = [&](int64_t i) {
+    return unit(part(i).contiguous(), static_cast<double>(config_.norm_epsilon));
+  };
+  const double scale = 1 / std::sqrt(static_cast<double>(length));
+  const Tensor key = normed(1).contiguous();
+  const Tensor beta = in.beta.reshape({count, heads, 1}).sigmoid().contiguous();
+  const Tensor decay = in.alpha.reshape({count, inner}).contiguous();
+  const auto flat = [&](const Tensor& t) { return t.reshape({count, inner}).contiguous(); };
+  const Tensor written = flat(key * beta);
+  return {flat(normed(0) * scale), decay, written, flat(part(2)), flat(flat(key) * decay.exp()),
+          flat(written * -1.0)};
 }
 
 bool Llama::has_state_space() const {

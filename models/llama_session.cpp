@@ -87,7 +87,7 @@ struct LlamaSession::Impl {
   Tensor make_input(int64_t rows) const {
     if (model->is_first_stage())
       return Tensor::from(std::vector<int32_t>(static_cast<size_t>(rows)), {rows}, model->device());
-    const int64_t width = model->config().embedding_length;
+    const auto width = static_cast<int64_t>(model->config().stream_length());
     return Tensor::zeros({rows, width}, DType::kF32, model->device()).contiguous().realize();
   }
 
@@ -125,7 +125,7 @@ struct LlamaSession::Impl {
       if (is_last) read(logits, out);
       return;
     }
-    hidden.resize(size_t{count} * model->config().embedding_length);
+    hidden.resize(size_t{count} * model->config().stream_length());
     read(hidden, out);
     unwrap(next(piece, hidden, logits));
   }
@@ -180,7 +180,7 @@ Status LlamaSession::feed(std::span<const int32_t> tokens) {
 uint32_t LlamaSession::max_piece() { return kChunk; }
 
 Status LlamaSession::feed_hidden(const StagePiece& piece, std::span<const float> hidden) {
-  const size_t width = impl_->model->config().embedding_length;
+  const size_t width = impl_->model->config().stream_length();
   if (piece.count == 0 || piece.count > impl_->chunk || piece.position > impl_->model->context() ||
       piece.count > impl_->model->context() - piece.position)
     return fail(Code::kInvalidArgument, "{} tokens at position {} of {} do not fit", piece.count,

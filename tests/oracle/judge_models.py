@@ -22,8 +22,9 @@ sys.path.insert(0, HERE)
 from random_transformer import ARCHITECTURES  # noqa: E402
 
 # Baichuan's two sizes differ in how positions are told, and llama.cpp knows them by their blocks.
-# The windows of two are numbers in its source: these see the whole text.
-PLAIN = {"baichuan": ["--layers", "32"], **dict.fromkeys(("exaone-moe", "smallthinker"), ["--key", "attention.sliding_window=100"])}
+# The windows of two are numbers in its source: these see the whole text. Its loop over the states of RWKV 7 is made for heads of 64.
+WIDE = ["--dim", "128", "--key", "wkv.head_size=64"]
+PLAIN = {"baichuan": ["--layers", "32"], **dict.fromkeys(("rwkv7", "arwkv7"), WIDE), **dict.fromkeys(("exaone-moe", "smallthinker"), ["--key", "attention.sliding_window=100"])}
 SINGLE = {"plm"}
 ENCODERS = {"bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed", "modern-bert", "neo-bert", "nomic-bert",
             "nomic-bert-moe"}
@@ -56,6 +57,9 @@ VARIANTS = {
     "falcon-h1": [["--without", "ssm_norm"]],
     "granitehybrid": [["--key", "rope.scaling.finetuned=true"]],
     "granite": [["--key", "rope.scaling.finetuned=false"]],
+    "rwkv6": [["--tensor", "apart"]],
+    "grok": [["--tensor", "dense"]],
+    "arwkv7": [["--tensor", "nogate", *WIDE], ["--tensor", "mixnorm", *WIDE]],
     "glm4moe": [["--tensor", "nextn"]],
     "exaone4": [["--layers", "64", "--key", "attention.sliding_window=5"]],
     "jina-bert-v2": [["--tensor", "attn_norm_2", "--tensor", "wholeqknorm"], ["--tensor", "fusedup"], ["--tensor", "plainup"]],

@@ -23,11 +23,12 @@ import torch
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import gguf_numpy  # noqa: E402
+import rwkv_reference  # noqa: E402
 
 
 LAYER_NORM = {"cohere2moe", "jais2", "bloom", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "mpt", "nemotron", "olmo", "orion", "phi2",
               "stablelm", "starcoder", "starcoder2", "codeshell", "jais", "bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert",
-              "nomic-bert-moe", "modern-bert"}
+              "nomic-bert-moe", "modern-bert", "rwkv6", "rwkv7"}
 INTERLEAVED = {"cohere2moe", "granite_swa", "nanbeige", "arctic", "deci", "maincoder", "mistral4", "plm", "llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
                "smollm3", "xverse", "baichuan", "bailingmoe", "deepseek", "deepseek2", "ernie4_5", "ernie4_5-moe", "granitemoe",
                "llama4", "mistral3", "neo-bert", "llama-embed", "granitehybrid"}
@@ -35,16 +36,16 @@ HALVES = {"eurobert", "plamo3", "laguna", "mimo2", "step35", "afmoe", "bitnet", 
           "qwen3", "seed_oss", "stablelm", "starcoder2", "dbrx", "dots1", "glm4moe", "gpt-oss", "hunyuan-moe", "minicpm3", "olmoe",
           "qwen2moe", "qwen3moe", "apertus", "bailingmoe2", "codeshell", "exaone4", "hunyuan-dense", "minimax-m2", "pangu-embedded",
           "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
-          "gemma-embedding", "falcon-h1", "gemma3n", "gemma4"}
+          "gemma-embedding", "falcon-h1", "gemma3n", "gemma4", "grok"}
 UNROTATED = {"bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2", "mamba", "mamba2", "jamba", "nemotron_h",
-             "nemotron_h_moe"}
+             "nemotron_h_moe", "kimi-linear", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"}
 # x = norm(x + f(x)), and no logits.
 ENCODERS = {"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"}
-GELU = ENCODERS - {"nomic-bert"} | {"gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
+GELU = ENCODERS - {"nomic-bert"} | {"grok", "gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
 PARALLEL = {"cohere2moe", "cohere2", "command-r", "falcon", "phi2"}
 WINDOW_PERIOD = {"cohere2moe": 4, "laguna": 4, "afmoe": 4, "exaone-moe": 4, "mellum": 4, "smallthinker": 4, "gemma3n": 5, "exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
 # Weights of a token's experts sum to 1, where the file does not say.
-NORMALISED = {"granite_swa", "mimo2", "arctic", "mellum", "smallthinker", "llama", "gemma4", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
+NORMALISED = {"kimi-linear", "grok", "granite_swa", "mimo2", "arctic", "mellum", "smallthinker", "llama", "gemma4", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
               "lfm2moe", "granitehybrid"}
 SIGMOID = {"cohere2moe", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "smallthinker", "lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
 
@@ -84,6 +85,8 @@ class Llama:
             self.scale = 1 / self.head_dim
         if a in ("gemma3n", "gemma4"):
             self.scale = 1.0
+        if a == "grok":
+            self.scale = self.meta("attention.output_scale")
         self.is_causal = self.meta("attention.causal", True)
         self.parallel = a in PARALLEL or (a == "gptneox" and self.meta("use_parallel_residual", True))
         if a == "stablelm":
@@ -324,6 +327,33 @@ class Llama:
         out = self.norm(torch.stack(out), p + "ssm_norm") * gate * torch.sigmoid(gate)
         return self.linear(out.reshape(len(h), -1), p + "ssm_out")
 
+    def key_decay_net(self, h, p):
+        """Kimi Delta Attention, token by token: a decay for every component of the keys."""
+        size, silu = self.meta("kda.head_dim"), torch.nn.functional.silu
+
+        def heads(x):
+            return x.view(len(h), -1, size)
+
+        def convolved(name):
+            w = self.w[p + f"ssm_conv1d_{name}.weight"].reshape(-1, self.meta("ssm.conv_kernel"))
+            x = self.linear(h, p + "attn_" + name)
+            padded = torch.cat([x.new_zeros(w.shape[1] - 1, x.shape[1]), x])
+            return heads(silu(sum(padded[i:i + len(x)] * w[:, i] for i in range(w.shape[1]))))
+
+        q, k, v = (convolved(name) for name in "qkv")
+        q, k = (x / torch.sqrt((x * x).sum(-1, keepdim=True)).clamp(min=self.eps) for x in (q, k))
+        step = self.linear(self.linear(h, p + "ssm_f_a"), p + "ssm_f_b") + self.w[p + "ssm_dt.bias"]
+        decay = torch.exp(heads(torch.nn.functional.softplus(step)) * self.w[p + "ssm_a"].view(1, -1, 1))
+        beta = torch.sigmoid(self.linear(h, p + "ssm_beta"))
+        state, out = h.new_zeros(q.shape[1], size, size), []
+        for t in range(len(h)):
+            state = state * decay[t][:, None, :]
+            change = (v[t] - torch.einsum("hvk,hk->hv", state, k[t])) * beta[t][:, None]
+            state = state + torch.einsum("hv,hk->hvk", change, k[t])
+            out.append(torch.einsum("hvk,hk->hv", state, q[t]) / size ** 0.5)
+        gate = torch.sigmoid(self.linear(self.linear(h, p + "ssm_g_a"), p + "ssm_g_b"))
+        return self.linear(self.norm(torch.stack(out), p + "ssm_norm").flatten(1) * gate, p + "attn_output")
+
     def mamba(self, h, p):
         """Selective state spaces, token by token: h = exp(dt A) h + dt x B, y = h C + D x."""
         inner, n, rank, groups = (self.meta("ssm." + key) for key in ("inner_size", "state_size", "time_step_rank", "group_count"))
@@ -370,8 +400,9 @@ class Llama:
         q = q.view(t, self.heads, self.head_dim)
         both = self.linear(h, p + "attn_kv_a_mqa")
         c = self.norm(both[:, :self.rank], p + "attn_kv_a_norm")
-        k_turned = self.rotate(both[:, self.rank:].reshape(t, 1, self.rotated), layer)
-        q_turned = self.rotate(q[..., plain:], layer)
+        k_turned, q_turned = both[:, self.rank:].reshape(t, 1, self.rotated), q[..., plain:]
+        if self.arch not in UNROTATED:
+            k_turned, q_turned = self.rotate(k_turned, layer), self.rotate(q_turned, layer)
         if p + "attn_kv_b.weight" in self.w:
             k, v = self.linear(c, p + "attn_kv_b").view(t, self.heads, plain + self.value_dim).split([plain, self.value_dim], -1)
         else:
@@ -389,6 +420,8 @@ class Llama:
         return 2 ** (-bias * (head + 1) / power) if head < power else 2 ** (-bias / 2 * (2 * (head - power) + 1) / power)
 
     def swiglu(self, gate, up, limit=0):
+        if self.arch == "grok":
+            return self.gelu(gate) * up
         if limit:
             return (gate * torch.sigmoid(gate)).clamp(max=limit) * up.clamp(-limit, limit)
         if self.arch == "gpt-oss":
@@ -398,7 +431,8 @@ class Llama:
 
     def route(self, x, p):
         """Experts of one token and their weights."""
-        logits = self.linear(x, p + "ffn_gate_inp")
+        logits, cap = self.linear(x, p + "ffn_gate_inp"), self.meta("router_logit_softcapping", 0)
+        logits = cap * torch.tanh(logits / cap) if cap else logits
         kind = self.meta("expert_gating_func", 3 if self.arch == "gpt-oss" else 2 if self.arch in SIGMOID else 1)
         scores = {1: torch.softmax(logits, -1), 2: torch.sigmoid(logits), 3: logits}[kind]
         ranks = logits if self.arch == "llama4" else scores
@@ -461,9 +495,11 @@ class Llama:
         return 0.5 * x * (1 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x ** 3)))
 
     def feed_forward(self, h, p):
-        if p + "ffn_down_exps.weight" in self.w:
-            return self.mix(h, p)
-        return self.dense(h, p)
+        if p + "ffn_down_exps.weight" not in self.w:
+            return self.dense(h, p)
+        if self.arch == "grok" and p + "ffn_up.weight" in self.w:
+            return (self.mix(h, p) + self.dense(h, p)) / 2 ** 0.5
+        return self.mix(h, p)
 
     def dense(self, h, p):
         def active(x):
@@ -543,6 +579,8 @@ class Llama:
 
     def block(self, x, layer):
         p = f"blk.{layer}."
+        if "rwkv" in self.arch:
+            return rwkv_reference.block(self, x, layer)
         if self.arch in ENCODERS:
             y = self.norm(x + self.attention(x, layer), p + "attn_output_norm")
             if p + "attn_norm_2.weight" in self.w:
@@ -568,8 +606,14 @@ class Llama:
         y = 0
         if p + "ssm_in.weight" in self.w:
             y = self.mamba(h, p)
-        if p + "ssm_in.weight" not in self.w or p + "attn_q.weight" in self.w:
+        if p + "ssm_f_a.weight" in self.w:
+            y = self.key_decay_net(h, p)
+        elif p + "ssm_in.weight" not in self.w or p + "attn_q.weight" in self.w:
             y = y + self.attention(read, layer)
+        if self.arch == "grok":
+            y = x + self.norm(y, p + "attn_output_norm")
+            late = p + ("layer_output_norm" if p + "layer_output_norm.weight" in self.w else "post_ffw_norm")
+            return y + self.norm(self.feed_forward(self.norm(y, p + "ffn_norm"), p), late)
         after = p + "post_attention_norm"
         late = self.arch in ("seed_oss", "glm4moe", "gpt-oss", "qwen35", "qwen35moe", "qwen3next")
         before = after if late else p + "attn_output_norm" if self.arch == "dbrx" else p + "ffn_norm"

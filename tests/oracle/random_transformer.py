@@ -48,6 +48,10 @@ ARCHITECTURES = {
     "mamba": "rms gated norope mamba alone", "mamba2": "rms gated norope mamba2 alone", "falcon-h1": "rms gated mamba2 beside",
     "granitehybrid": "rms gated moe mamba2", "jamba": "rms gated norope moe mamba ssmnorms", "nemotron_h": "rms plain norope mamba2 one",
     "nemotron_h_moe": "rms plain norope moe mamba2 one probsbias",
+    "kimi-linear": "rms gated norope moe latent plainq kda probsbias", "grok": "rms gated moe latepost",
+    # RWKV: alone, and in place of attention.
+    "rwkv6": "layerb plain norope rwkv6 mix embdnorm", "rwkv7": "layerb plain norope rwkv7 mix embdnorm",
+    "rwkv6qwen2": "rms gated norope rwkv6", "arwkv7": "rms gated norope rwkv7",
     # Blocks with inputs of their own, and keys and values of others.
     "gemma3n": "rms gated postnorm qknorm tied layerinputs altup", "gemma4": "rms gated postnorm qknorm tied layerinputs",
     "afmoe": "rms gated moe postnorm qknorm attngate probsbias", "arctic": "rms gated moe", "bitnet": "rms gated tied subnorms", "deci": "rms gated",
@@ -65,7 +69,7 @@ ARCHITECTURES = {
 }
 # Of mixtures of experts: how many, how many are used, their length, that of the shared expert. llama.cpp demands keys.
 EXPERTS, USED, LENGTH = 6, 2, 64
-SHARED = {"cohere2moe": 64, "granite_swa": 96, "laguna": 64, "step35": 64, "afmoe": 64, "exaone-moe": 64, "mistral4": 64, "bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
+SHARED = {"kimi-linear": 64, "cohere2moe": 64, "granite_swa": 96, "laguna": 64, "step35": 64, "afmoe": 64, "exaone-moe": 64, "mistral4": 64, "bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
           "llama4": 64, "qwen2moe": 96, "bailingmoe2": 128, "granitehybrid": 96, "nemotron_h_moe": 96, "qwen35moe": 96, "qwen3next": 96}
 # Metadata that llama.cpp demands, or that makes a difference in so small a model; with a slash: without the prefix.
 KEYS = {
@@ -150,6 +154,15 @@ KEYS = {
         ("nemotron_h_moe", {"attention.layer_norm_epsilon": 1e-5, "attention.head_count_kv": [0, 0, 2, 0, 0], "feed_forward_length": [0, 64, 0, 0, 64], "expert_shared_count": 1,
                             "expert_shared_feed_forward_length": 96, "expert_weights_norm": True, "expert_weights_scale": 2.5,
                             "expert_group_count": 1}))},
+    "kimi-linear": {"attention.head_count_kv": [0, 1, 0, 0, 1], "ssm.conv_kernel": 4, "kda.head_dim": 16, "rope.dimension_count": 8,
+                    "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 2.446, "expert_gating_func": 2},
+    "grok": {"embedding_scale": 1.5, "logit_scale": 0.5, "attention.output_scale": 0.3, "attn_logit_softcapping": 3.0,
+             "final_logit_softcapping": 2.0},
+    **{name: {"wkv.head_size": 16, "token_shift_count": 2 if name in ("rwkv6", "rwkv7") else 1, "attention.head_count": 0, "attention.head_count_kv": 0,
+              **({"time_mix_extra_dim": 24, "time_decay_extra_dim": 40} if "6" in name else
+                 {"attention.decay_lora_rank": 24, "attention.iclr_lora_rank": 40, "attention.value_residual_mix_lora_rank": 32,
+                  "attention.gate_lora_rank": 48}), **more} for name, more in (
+        ("rwkv6", {"rescale_every_n_layers": 2}), ("rwkv7", {}), ("rwkv6qwen2", {"attention.head_count_kv": 2}), ("arwkv7", {}))},
     "jais": {"attention.max_alibi_bias": 8.0},
     "minimax-m2": {"expert_gating_func": 2},
     "qwen2vl": {"rope.dimension_sections": [2, 3, 3, 0]}, "qwen3vl": {"rope.dimension_sections": [3, 3, 2, 0]},
@@ -163,7 +176,7 @@ KEYS = {
     "gemma-embedding": {"attention.causal": False, "attention.sliding_window": 6, "rope.freq_base": 1e6},
     "mpt": {"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.9}, "olmo": {"attention.clamp_kqv": 0.8},
 }
-LAYERS = {**dict.fromkeys(("cohere2moe", "granite_swa", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "mellum", "smallthinker", "deci"), 5), "gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
+LAYERS = {**dict.fromkeys(("kimi-linear", "cohere2moe", "granite_swa", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "mellum", "smallthinker", "deci"), 5), "gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
 SINGLE_KV = {**dict.fromkeys(("bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert",
                               "jais", "qwen"), 6),
              "refact": 1, "starcoder": 1, "bloom": 6, "gpt2": 6, "mpt": 6, "gptneox": 6, "phi2": 6, "dots1": 6, "olmoe": 6}
@@ -176,7 +189,7 @@ def main():
     for name, value in (("dim", 96), ("heads", 6), ("layers", 0), ("ffn", 160), ("vocab", 64), ("context", 128), ("seed", 1)):
         ap.add_argument("--" + name, type=int, default=value)
     ap.add_argument("--key", action="append", default=[], help="name=value, without the architecture's prefix")
-    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn, fusedup, plainup, gateup")
+    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn, apart, dense, nogate, mixnorm, fusedup, plainup, gateup")
     ap.add_argument("--texts", action="store_true", help="a vocabulary of bytes and numbers, 259 tokens at least")
     ap.add_argument("--without", action="append", default=[], help="no tensor whose name has this in it")
     a = ap.parse_args()
@@ -197,7 +210,7 @@ def main():
         m[p + "rope.dimension_count"] = rotated
     # Latent attention: components of keys and values, of queries; lengths of a head.
     rank, query_rank, plain, turned, value_length = 32, 0 if "plainq" in a.tensor + words else 40, 16, 8, 20
-    is_split = "split" in a.tensor
+    is_split = "split" in a.tensor or "kda" in words
     if is_latent:
         rotated = turned
         m[p + "rope.dimension_count"] = turned
@@ -288,7 +301,7 @@ def main():
     if a.arch == "gemma4":  # a quarter of what sees all is rotated
         t["rope_freqs.weight"] = np.array([1.0] * 4 + [1e30] * 12, np.float32)
     everywhere = "bias" in words
-    norm_name = "post_attention_norm" if "latenorm" in words else "attn_output_norm" if "outnorm" in words else "ffn_norm"
+    norm_name = "post_attention_norm" if "latenorm" in words else "attn_output_norm" if "outnorm" in words and "latepost" not in words else "ffn_norm"
     leading, step = (m.get(p + key, other) for key, other in (("leading_dense_block_count", 0), ("interleave_moe_layer_step", 1)))
 
     def latent_attention(b):
@@ -365,6 +378,76 @@ def main():
         t[b + "ssm_a"], t[b + "ssm_d"] = -np.exp(rng.standard_normal((heads, 1))).astype(np.float32), gain(heads, 1)
         t[b + "ssm_norm.weight"] = gain(groups, inner // groups)
 
+    def low_rank(b, first, second, rank):
+        linear(b + first, rank, a.dim, False)
+        linear(b + second, a.dim, rank, False)
+
+    def key_decay(b):
+        size, kernel = m[p + "kda.head_dim"], m[p + "ssm.conv_kernel"]
+        for name in "qkv":
+            linear(b + "attn_" + name, a.heads * size, a.dim, False)
+            t[b + f"ssm_conv1d_{name}.weight"] = matrix(a.heads * size, kernel).reshape(1, a.heads * size, 1, kernel)
+        for name in "fg":
+            linear(b + f"ssm_{name}_a", size, a.dim, False)
+            linear(b + f"ssm_{name}_b", a.heads * size, size, False)
+        linear(b + "ssm_beta", a.heads, a.dim, False)
+        # From states that hardly fade to those that are gone after a token.
+        t[b + "ssm_a"] = -np.exp(rng.uniform(-3, 2, a.heads)).astype(np.float32).reshape(1, 1, a.heads, 1)
+        t[b + "ssm_dt.bias"] = bias(a.heads * size) * 5
+        t[b + "ssm_norm.weight"] = gain(size)
+        linear(b + "attn_output", a.dim, a.heads * size, False)
+
+    def share(*shape):
+        return rng.uniform(0, 1, shape).astype(np.float32)
+
+    def rwkv(b, is_first):
+        mix = b + "time_mix_"
+        heads, size = a.dim // m[p + "wkv.head_size"], m[p + "wkv.head_size"]
+        of_kv = (m[p + "attention.head_count_kv"] or heads) * size
+        for name, rows in (("receptance", a.dim), ("key", of_kv), ("value", of_kv), ("output", a.dim)):
+            linear(mix + name, rows, a.dim, a.arch == "rwkv6qwen2" and name != "output")
+        if "mix" in words or "mixnorm" in a.tensor:
+            t[mix + "ln.weight"], t[mix + "ln.bias"] = gain(a.dim), bias(a.dim)
+        if "rwkv6" in words:
+            extra, extra_decay = m[p + "time_mix_extra_dim"], m[p + "time_decay_extra_dim"]
+            linear(mix + "gate", a.dim, a.dim, False)
+            t[mix + "lerp_x.weight"] = share(1, 1, a.dim)
+            if "apart" in a.tensor:
+                for name in "wkvrg":
+                    t[mix + f"lerp_{name}.weight"] = share(1, 1, a.dim)
+            else:
+                t[mix + "lerp_fused.weight"] = share(5, 1, 1, a.dim)
+            linear(mix + "w1", 5 * extra, a.dim, False)
+            t[mix + "w2.weight"] = matrix(5 * a.dim, extra).reshape(5, a.dim, extra)
+            # From states that hardly fade to those that are gone after a token.
+            t[mix + "decay.weight"] = rng.uniform(-6, 2, a.dim).astype(np.float32)
+            low_rank(mix, "decay_w1", "decay_w2", extra_decay)
+            if "mix" in words:
+                t[mix + "first.weight"] = bias(heads * size).reshape(heads, size)
+        else:
+            ranks = {name: m[p + f"attention.{key}_lora_rank"] for name, key in
+                     (("w", "decay"), ("a", "iclr"), ("v", "value_residual_mix"), ("g", "gate"))}
+            if is_first:
+                ranks["v"] = ranks["a"]
+            has_gate = "nogate" not in a.tensor
+            t[mix + "lerp_fused.weight"] = share(6 if has_gate else 5, 1, 1, a.dim)
+            for name in "wav":
+                t[mix + name + "0.weight"] = bias(a.dim) * 5
+                low_rank(mix, name + "1", name + "2", ranks[name])
+            if has_gate:
+                low_rank(mix, "g1", "g2", ranks["g"])
+            for name in ("k_k", "k_a", "r_k"):
+                t[mix + name + ".weight"] = gain(a.dim)
+        if "mix" not in words:
+            return
+        channel = b + "channel_mix_"
+        t[channel + "lerp_k.weight"] = share(1, 1, a.dim)
+        linear(channel + "key", a.ffn, a.dim, False)
+        linear(channel + "value", a.dim, a.ffn, False)
+        if "rwkv6" in words:
+            t[channel + "lerp_r.weight"] = share(1, 1, a.dim)
+            linear(channel + "receptance", a.dim, a.dim, False)
+
     if "nextn" in a.tensor:  # one more block, which guesses the token after the next
         m[p + "block_count"], m[p + "nextn_predict_layers"] = layers + 1, 1
         layers += 1
@@ -406,6 +489,10 @@ def main():
                 norm(b + "attn_norm_2")
         elif "alone" in words or "one" in words:
             norm(b + "attn_norm")
+        elif "rwkv6" in words or "rwkv7" in words:
+            norm(b + "attn_norm")
+            norm(b + ("attn_norm_2" if "mix" in words else "ffn_norm"))
+            rwkv(b, n == 0)
         elif "nopre" not in words:
             has_norms = (head_counts[n], m[p + "feed_forward_length"][n]) if a.arch == "deci" else (True, True)
             if (a.arch != "modern-bert" or n > 0) and has_norms[0]:
@@ -416,18 +503,24 @@ def main():
                 norm(b + norm_name)
             if a.arch == "arctic":
                 norm(b + "ffn_norm_exps")
+        if "latepost" in words:  # grok has "outnorm" behind attention
+            norm(b + "attn_output_norm")
+            norm(b + ("post_ffw_norm" if "dense" in a.tensor else "layer_output_norm"))
         if "postnorm" in words:
             norm(b + "post_attention_norm")
             norm(b + "post_ffw_norm")
         is_recurrent = "delta" in words and (n + 1) % 4 != 0 or "shortconv" in words and m[p + "attention.head_count_kv"][n] == 0
         counts, lengths = m.get(p + "attention.head_count_kv"), m.get(p + "feed_forward_length")
         has_feed_forward = "alone" not in words and (not isinstance(lengths, list) or lengths[n] > 0)
-        has_heads = "alone" not in words and (not isinstance(counts, list) or counts[n] > 0)
+        is_rwkv = "rwkv6" in words or "rwkv7" in words
+        has_heads = "alone" not in words and not is_rwkv and (not isinstance(counts, list) or counts[n] > 0)
         if "mamba" in words or "mamba2" in words:
             is_recurrent = not has_heads and not ("one" in words and has_feed_forward)
             if is_recurrent or "beside" in words:
                 mamba(b)
-        if is_recurrent:
+        if "kda" in words and not has_heads:
+            key_decay(b)
+        elif is_recurrent:
             delta_net(b) if "delta" in words else short_convolution(b) if "shortconv" in words else None
         elif not has_heads:
             pass
@@ -464,18 +557,21 @@ def main():
         if "headqknorm" in a.tensor:
             t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(a.heads, head), gain(kv_heads, head)
         every = m.get(p + "moe_every_n_layers", 0)
-        if not has_feed_forward:
+        if not has_feed_forward or "mix" in words:
             continue
         if has_experts and (n % 2 == 1 if "ssmnorms" in words else n % every == 1 if every else n >= leading and (n + 1) % step == 0):
             experts(b)
             if a.arch == "arctic":
                 for name in ("gate", "up", "down"):
                     linear(b + "ffn_" + name, a.dim, a.dim, False)
-            if a.arch != "gemma4":
+            if a.arch == "grok" and "dense" not in a.tensor:
                 continue
-            t[b + "ffn_gate_inp.scale"], t[b + "ffn_down_exps.scale"] = gain(a.dim) * a.dim ** 0.5, gain(EXPERTS)
-            for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"):
-                norm(b + name)
+            if a.arch not in ("gemma4", "grok"):
+                continue
+            if a.arch == "gemma4":
+                t[b + "ffn_gate_inp.scale"], t[b + "ffn_down_exps.scale"] = gain(a.dim) * a.dim ** 0.5, gain(EXPERTS)
+                for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"):
+                    norm(b + name)
         ffn = lengths[n] if isinstance(lengths, list) else a.ffn
         is_fused = "fused" in words or "fusedup" in a.tensor
         if "gated" in words and not is_fused and "plainup" not in a.tensor:

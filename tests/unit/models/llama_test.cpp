@@ -224,6 +224,10 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
         "rope.scaling.original_context_length=512 --key rope.scaling.attn_factor=1.19",
         "mamba --key ssm.dt_b_c_rms=true",
         "falcon-h1 --without ssm_norm",
+        "rwkv6 --tensor apart",
+        "grok --tensor dense --key router_logit_softcapping=2.0",
+        "arwkv7 --tensor nogate",
+        "arwkv7 --tensor mixnorm",
         "granitehybrid --key rope.scaling.finetuned=true",
         "granite --key rope.scaling.finetuned=false",
         "llama --tensor moe",
@@ -290,7 +294,8 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
 TEST(Llama, LongPromptsOfRecurrentModelsEqualTheReference) {
   if (!has_torch()) GTEST_SKIP() << kPython << " with torch is not installed";
   const test::TempFolder folder;
-  const std::array models{"mamba2", "falcon-h1", "lfm2", "qwen35", "qwen3next", "jamba"};
+  const std::array models{"mamba2", "falcon-h1",  "lfm2",  "qwen35", "qwen3next",  "jamba",
+                          "rwkv6",  "rwkv6qwen2", "rwkv7", "arwkv7", "kimi-linear"};
   constexpr size_t kVocabulary = 64;  // of random_transformer.py
   std::mt19937 random(std::random_device{}());
   std::vector<int32_t> tokens(152);
@@ -455,9 +460,10 @@ TEST(Llama, DividedAmongDevicesItGivesTheSameLogits) {
   }
 }
 
-std::shared_ptr<const Llama> load_stage(uint32_t stage, uint32_t stages) {
+std::shared_ptr<const Llama> load_stage(uint32_t stage, uint32_t stages,
+                                        const std::string& path = kModel) {
   auto model = Llama::load(
-      open(kModel),
+      open(path),
       {.device = "CPU", .stage = stage, .stages = stages, .context = 0, .progress = {}});
   if (!model) throw std::runtime_error(model.error().message);
   return *model;
@@ -492,6 +498,32 @@ TEST(Llama, StagesGiveTheLogitsOfTheWholeModel) {
   EXPECT_EQ(
       last.feed_hidden({.position = 1 << 30, .count = 1, .is_last = true}, hidden).error().code,
       Code::kInvalidArgument);
+}
+
+/// What the first block makes of a token goes along to the stages that read it.
+TEST(Llama, StagesOfRwkvHaveTheValuesOfTheFirstBlock) {
+  const test::TempFolder folder;
+  const std::string path = folder.file("rwkv7.gguf");
+  const std::string command =
+      fmt::format("{} tests/oracle/random_transformer.py {} --arch rwkv7 --seed {}", kPython, path,
+                  std::random_device{}());
+  if (std::system(command.c_str()) != 0) GTEST_SKIP() << kPython << " with numpy is not installed";
+  LlamaSession whole(load(path, "CPU"), exact()), last(load_stage(1, 2, path), exact());
+  LlamaSession first(load_stage(0, 2, path),
+                     {.cache_type = DType::kF32,
+                      .next = [&](const StagePiece& piece, std::span<const float> hidden,
+                                  std::span<float> logits) -> Status {
+                        BM_TRY(last.feed_hidden(piece, hidden));
+                        if (piece.is_last) std::ranges::copy(last.logits(), logits.begin());
+                        return {};
+                      }});
+  const std::vector<int32_t> tokens = sample_tokens(64);
+  for (const auto part : {std::span(tokens).first(5), std::span(tokens).subspan(5, 1)}) {
+    ASSERT_TRUE(whole.feed(part));
+    const Status fed = first.feed(part);
+    ASSERT_TRUE(fed) << fed.error().message;
+    EXPECT_LT(distance(first.logits(), whole.logits()), 1e-5);
+  }
 }
 
 TEST(Llama, DevicesThatCannotDivideTheModelAreRefused) {
