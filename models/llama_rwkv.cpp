@@ -65,17 +65,17 @@ Tensor Llama::decay_token(size_t block, const DecayInputs& in, const SymInt& pos
 /// each pair, so that no exponent is above zero. → [count, heads · length]
 Tensor Llama::decay_piece(size_t block, const DecayInputs& in, const SymInt& count,
                           const SymInt& position, Tensor state) const {
-  constexpr int64_t kRows = kDeltaPiece, n = kDeltaChunk, kChunks = kRows / n;
+  constexpr int64_t kTokens = kDeltaPiece, n = kDeltaChunk, kChunks = kTokens / n;
   const RecurrentConfig& c = config_.recurrent;
   const int64_t length = c.length, heads = c.heads, keys = c.keys;
   const std::string& device = place(block).device;
   // Rows behind the last one repeat it, and neither write nor decay.
-  const Tensor number = Tensor::arange(kRows, DType::kI64, device);
+  const Tensor number = Tensor::arange(kTokens, DType::kI64, device);
   const Tensor end = Tensor::value_of(count, device);
   const Tensor row = number.minimum(end - 1).contiguous();
-  const Tensor is_in = (number < end).reshape({kRows, 1});
+  const Tensor is_in = (number < end).reshape({kTokens, 1});
   const auto chunked = [&](const Tensor& t, int64_t width) {  // → [heads, chunks, n, width]
-    return t.reshape({kRows, heads, width})
+    return t.reshape({kTokens, heads, width})
         .permute({1, 0, 2})
         .contiguous()
         .reshape({heads, kChunks, n, width});
@@ -160,7 +160,7 @@ Tensor Llama::decay_piece(size_t block, const DecayInputs& in, const SymInt& cou
   return Tensor::cat(out, 1)
       .permute({1, 0, 2})
       .contiguous()
-      .reshape({kRows, heads * length})
+      .reshape({kTokens, heads * length})
       .shrink({{0, count}, {0, heads * length}});
 }
 
