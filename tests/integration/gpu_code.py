@@ -60,6 +60,8 @@ WORKLOADS = [
     ("matrix-vector f16 14336 × 4096", "linear(f16[1,4096], f16[14336,4096])", ROWS),
     ("prompt Q8_0, 512 × 4096 × 4096", "q8linear(f32[512,4096], 4096)", ATTENTION),
     ("prompt Q4_K, 512 × 4096 × 4096", "q4linear(f32[512,4096], 4096)", ATTENTION),
+    ("prompt Q4_K, 512 × 6144 × 4096", "q4linear(f32[512,4096], 6144)", ATTENTION),
+    ("prompt Q4_K, 512 × 14336 × 4096", "q4linear(f32[512,4096], 14336)", ATTENTION),
     ("token Q4_K, 4096 × 4096", "q4linear(f32[1,4096], 4096)", ROWS),
     ("decode attention f16, 32 heads over 8, 4096 keys", "decode(f32[32,128], f16[8,4096,128], f16[8,4096,128])", ROWS),
     ("decode attention f32, 32 heads over 8, 4096 keys", "decode(f32[32,128], f32[8,4096,128], f32[8,4096,128])", ROWS),

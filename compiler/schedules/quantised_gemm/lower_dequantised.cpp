@@ -4,6 +4,7 @@
 #include <bit>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "compiler/ir/linear.h"
 #include "compiler/lowering/contract.h"
@@ -175,9 +176,9 @@ class DequantisedGemm {
 
   /// Of the step `step` of block `number` (bound to it), for all rows: slots of eight, two words
   /// each.
-  SlotWords left_fragments(uint32_t number, int64_t step) {
+  SlotWords left_fragments(uint32_t number, int64_t step, std::span<const Env> rows) {
     SlotWords out;
-    for (const Env& row : rows_)
+    for (const Env& row : rows)
       for (const DequantisedTerm& t : p_.terms) {
         const int64_t own = step - t.first / Shape::kStep;
         if (own < 0 || own >= (p_.step ? 2 : 1)) continue;
@@ -200,15 +201,17 @@ class DequantisedGemm {
     b_.wait_wgmma(block, accumulators_[0], registers);
   }
 
-  void multiply_step(const SlotWords& left, int64_t step, ValueId stage, BlockId block) {
+  /// Tiles of rows from `first` on, as many as there are fragments of.
+  void multiply_step(const SlotWords& left, uint32_t first, int64_t step, ValueId stage,
+                     BlockId block) {
     const LineStage lines(e_, e_.schedule().block, array_);
     const LineFragments f{.is_k_major = true, .lines = p_.block_n()};
     for (uint32_t slot = 0; slot < p_.slots; slot += 2) {
       const auto [byte, offset] = lines.fragment_byte(f, int64_t{slot} * kSlotRows, step);
       const Expr at = expr(stage) + offset + expr(byte);
       const SlotWords right = lines.load_fragment(f, at, block);
-      for (uint32_t tile = 0; tile < p_.row_tiles; ++tile) {
-        const auto begin = left.begin() + tile * kRowSlots;
+      for (uint32_t tile = first; tile < first + left.size() / kRowSlots; ++tile) {
+        const auto begin = left.begin() + (tile - first) * kRowSlots;
         const std::array<uint32_t, 2> registers{register_of(tile, slot, 0),
                                                 register_of(tile, slot + 1, 0)};
         contract_mma(b_, block, p_.info, registers, SlotWords(begin, begin + kRowSlots), right);
@@ -229,13 +232,14 @@ class DequantisedGemm {
     const Builder::Loop loop = b_.open_loop(block);
     const ValueId stage = stage_start(loop.index);
     Offsets numbers(e_, Expr(expr(loop.index) * Shape::kStageBlocks), loop.body);
-    const auto left = [&](int64_t step) {
-      return left_fragments(numbers.at(step / 2).binding, step % 2);
+    const auto left = [&](int64_t step, std::span<const Env> rows) {
+      return left_fragments(numbers.at(step / 2).binding, step % 2, rows);
     };
     // Before the wait: another group multiplies meanwhile. Instructions on registers want a step
     // at a time, so that no more than that is kept beside the results.
     std::vector<SlotWords> all;
-    for (int64_t step = 0; step < kSteps && p_.has_group_mma(); ++step) all.push_back(left(step));
+    for (int64_t step = 0; step < kSteps && p_.has_group_mma(); ++step)
+      all.push_back(left(step, rows_));
     if (is_fast_) b_.pipe(loop.body, PipeOp::kWaitCopies, static_cast<uint32_t>(ahead - 1));
     if (p_.has_group_mma()) b_.pipe(loop.body, PipeOp::kProxyFence);
     // Everybody's chunks of this stage are there, and nobody reads the one before any more.
@@ -246,8 +250,15 @@ class DequantisedGemm {
     b_.close_if(inner, b_.lt(next, b_.index(iterations)));
     if (is_fast_) b_.pipe(loop.body, PipeOp::kCommitCopies);
     if (p_.has_group_mma()) multiply_group(all, stage, loop.body);
+    // Words that begin anywhere take more registers while they are put together: those of a tile of
+    // rows at a time.
+    const uint32_t at_once = is_fast_ ? p_.row_tiles : 1;
     for (int64_t step = 0; step < kSteps && !p_.has_group_mma(); ++step)
-      multiply_step(left(step), step, stage, loop.body);
+      for (uint32_t tile = 0; tile < p_.row_tiles; tile += at_once) {
+        const auto rows =
+            std::span<const Env>(rows_).subspan(tile * kRowSlots, at_once * kRowSlots);
+        multiply_step(left(step, rows), tile, step, stage, loop.body);
+      }
     b_.close_loop(loop, b_.index(0), b_.index(iterations), 1);
   }
 
