@@ -250,9 +250,9 @@ class DequantisedGemm {
     b_.close_if(inner, b_.lt(next, b_.index(iterations)));
     if (is_fast_) b_.pipe(loop.body, PipeOp::kCommitCopies);
     if (p_.has_group_mma()) multiply_group(all, stage, loop.body);
-    // Words that begin anywhere take more registers while they are put together: those of a tile of
-    // rows at a time.
-    const uint32_t at_once = is_fast_ ? p_.row_tiles : 1;
+    // Words that begin anywhere take more registers while they are put together, of two terms twice
+    // as many: those of a tile of rows at a time.
+    const uint32_t at_once = is_fast_ || p_.terms.size() == 1 ? p_.row_tiles : 1;
     for (int64_t step = 0; step < kSteps && !p_.has_group_mma(); ++step)
       for (uint32_t tile = 0; tile < p_.row_tiles; tile += at_once) {
         const auto rows =

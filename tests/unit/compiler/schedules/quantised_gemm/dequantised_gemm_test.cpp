@@ -269,6 +269,8 @@ TEST(DequantisedGemm, TilesThatAreAskedForOnAmd) {
 TEST(DequantisedGemm, ParamsStartAtAnyAddress) {
   expect_right_on_all({.vectors = 40, .shift = 4});
   expect_right_on_all({.type = GgmlType::kQ8_0, .vectors = 40, .shift = 20});
+  // Several tiles of rows in a sub-group, whose words are put together one tile after the other.
+  expect_right_on_all({.rows = 256, .vectors = 200, .units = 1, .shift = 4});
 }
 
 /// Eight vectors and fewer, and cards whose instructions for int8 take no longer, have what they
