@@ -26,9 +26,11 @@ namespace bm::cts {
 inline const std::chrono::milliseconds kDeadline = bm::test::patience(std::chrono::seconds(20));
 /// BM_WAIT_TIMEOUT_MS of cases whose waits never end: long for work that gets on, also where a
 /// model in another process shares a loaded machine. Whole runs of those cases stay within minutes.
-inline const auto kShortWaitMs = static_cast<uint32_t>(
-    std::min(bm::test::patience(std::chrono::milliseconds(250)), std::chrono::milliseconds(1000))
-        .count());
+/// No variable: tables of cases are made before main(), perhaps before it would be.
+inline uint32_t short_wait_ms() {
+  const auto wait = bm::test::patience(std::chrono::milliseconds(250));
+  return static_cast<uint32_t>(std::min(wait, std::chrono::milliseconds(1000)).count());
+}
 
 /// Which cases, and the reason. `cases`: a case's name, a prefix ending in '*', or the tag of what
 /// the cases need: "#copies", "#kernels" (Needs).

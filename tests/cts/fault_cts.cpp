@@ -222,7 +222,7 @@ Status submit_stuck(Rig& rig, hal::Buffer& words) {
   BM_TRY(rig.queue().submit(commands));
   if (rig.device().is_inline()) return {};
   BM_TRY(rig.queue(hal::QueueKind::kCopy).submit(other));
-  // Long for a device that gives up in kShortWaitMs; one that does not stands for ever.
+  // Long for a device that gives up in short_wait_ms(); one that does not stands for ever.
   return rig.wait_for(word(words, 2), 1, bm::test::patience(std::chrono::seconds(2)));
 }
 
@@ -260,7 +260,7 @@ Status wait_never_comes(Rig& rig) {
     CTS_CHECK(health.error().message.find("value 7, it is 3") != std::string::npos);
     word(*memory, 0).store(7);  // too late
     // Long enough for the other queue's wait to give up: the first cause stays.
-    const auto until = Clock::now() + std::chrono::milliseconds(4 * kShortWaitMs);
+    const auto until = Clock::now() + std::chrono::milliseconds(4 * short_wait_ms());
     do BM_TRY(refuses_everything(rig, has_programs ? &code : nullptr, health.error().message));
     while (Clock::now() < until);
     const auto replayed = rig.queue().replay(*recording, {});
@@ -308,8 +308,8 @@ const Case kFaultCases[] = {
     {"fault.refused_replay", refused_replay, Needs::kKernels},
     {"fault.out_of_memory", out_of_memory, Needs::kCopies},
     {"fault.bad_imports", bad_imports},
-    {"fault.wait_never_comes", wait_never_comes, Needs::kCopies, kShortWaitMs},
-    {"fault.full_queue", full_queue, Needs::kCopies, kShortWaitMs}};
+    {"fault.wait_never_comes", wait_never_comes, Needs::kCopies, short_wait_ms()},
+    {"fault.full_queue", full_queue, Needs::kCopies, short_wait_ms()}};
 
 }  // namespace
 

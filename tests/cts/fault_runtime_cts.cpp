@@ -239,9 +239,9 @@ const Case kFaultRuntimeCases[] = {
     {"fault.aliased_inputs", aliased_inputs, Needs::kCopies},
     {"fault.host_functions", host_functions, Needs::kCopies},
     {"fault.runtime_out_of_memory", out_of_memory, Needs::kCopies},
-    {"fault.stuck_stream", stuck_stream, Needs::kCopies, kShortWaitMs},
+    {"fault.stuck_stream", stuck_stream, Needs::kCopies, short_wait_ms()},
     {"fault.closed_while_working", closed_while_working},
-    {"fault.closed_while_stuck", closed_while_stuck, Needs::kNothing, kShortWaitMs}};
+    {"fault.closed_while_stuck", closed_while_stuck, Needs::kNothing, short_wait_ms()}};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -96,7 +97,7 @@ std::vector<const char*> devices_and(std::vector<const char*> names);
                            ::testing::ValuesIn(::bm::test::devices_and({"REF", "CPU", "CL"})), \
                            ::bm::test::device_test_name)
 
-inline const double kInf = HUGE_VAL;
-inline const double kNan = std::nan("");
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace bm::test
