@@ -168,7 +168,8 @@ __attribute__((constructor)) void start() {
   const int fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, file, O_RDWR | O_CLOEXEC));
   if (fd < 0) return;
   void* const at = reinterpret_cast<void*>(
-      syscall(SYS_mmap, nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+      // The seventh argument lies on the stack: all 64 bits of it are the offset.
+      syscall(SYS_mmap, nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0L));
   syscall(SYS_close, fd);
   if (at == MAP_FAILED) return;
   auto* const found = static_cast<Report*>(at);
