@@ -469,16 +469,21 @@ std::shared_ptr<const Llama> load_stage(uint32_t stage, uint32_t stages,
   return *model;
 }
 
+/// The first of two stages, which hands on to `last`.
+LlamaSession first_of_two(const std::string& path, LlamaSession& last) {
+  return LlamaSession(load_stage(0, 2, path),
+                      {.cache_type = DType::kF32,
+                       .next = [&last](const StagePiece& piece, std::span<const float> hidden,
+                                       std::span<float> logits) -> Status {
+                         BM_TRY(last.feed_hidden(piece, hidden));
+                         if (piece.is_last) std::ranges::copy(last.logits(), logits.begin());
+                         return {};
+                       }});
+}
+
 TEST(Llama, StagesGiveTheLogitsOfTheWholeModel) {
   LlamaSession whole(load(kModel, "CPU"), exact()), last(load_stage(1, 2), exact());
-  LlamaSession first(load_stage(0, 2),
-                     {.cache_type = DType::kF32,
-                      .next = [&](const StagePiece& piece, std::span<const float> hidden,
-                                  std::span<float> logits) -> Status {
-                        BM_TRY(last.feed_hidden(piece, hidden));
-                        if (piece.is_last) std::ranges::copy(last.logits(), logits.begin());
-                        return {};
-                      }});
+  LlamaSession first = first_of_two(kModel, last);
   auto tokens = prompt_tokens(kModel, 60);
   // More than one piece.
   while (tokens.size() < LlamaSession::max_piece() + 40)
@@ -509,14 +514,7 @@ TEST(Llama, StagesOfRwkvHaveTheValuesOfTheFirstBlock) {
                   std::random_device{}());
   if (std::system(command.c_str()) != 0) GTEST_SKIP() << kPython << " with numpy is not installed";
   LlamaSession whole(load(path, "CPU"), exact()), last(load_stage(1, 2, path), exact());
-  LlamaSession first(load_stage(0, 2, path),
-                     {.cache_type = DType::kF32,
-                      .next = [&](const StagePiece& piece, std::span<const float> hidden,
-                                  std::span<float> logits) -> Status {
-                        BM_TRY(last.feed_hidden(piece, hidden));
-                        if (piece.is_last) std::ranges::copy(last.logits(), logits.begin());
-                        return {};
-                      }});
+  LlamaSession first = first_of_two(path, last);
   const std::vector<int32_t> tokens = sample_tokens(64);
   for (const auto part : {std::span(tokens).first(5), std::span(tokens).subspan(5, 1)}) {
     ASSERT_TRUE(whole.feed(part));
