@@ -4,6 +4,7 @@
     program_test.py PATH_OF_BELLMETAL
 """
 
+import atexit
 import json
 import os
 import re
@@ -24,6 +25,26 @@ NOBODY = 65534
 SOMEBODY = 60000 + os.getpid() % 5000
 MODEL = "models/bundled/licence.gguf"
 PROMPT = "Permission is hereby granted"
+
+
+def for_everyone():
+    """Root's tests run the program as other users too, who cannot enter a build below a folder such as /root: a copy then."""
+    global PROGRAM, MODEL
+    folder, is_reachable = os.path.dirname(os.path.abspath(PROGRAM)), True
+    while folder != "/":
+        is_reachable = is_reachable and os.stat(folder).st_mode & 0o005 == 0o005
+        folder = os.path.dirname(folder)
+    if is_reachable or os.getuid() != 0:
+        return
+    copy = tempfile.mkdtemp(prefix="bm-program-")
+    atexit.register(shutil.rmtree, copy)
+    os.chmod(copy, 0o755)
+    plugins = os.environ.get("BM_PLUGIN_DIR", os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(PROGRAM))), "lib"))
+    for name in os.listdir(plugins):
+        if name.startswith("libbellmetal"):
+            shutil.copy2(os.path.join(plugins, name), copy)
+    os.environ["BM_PLUGIN_DIR"] = copy
+    PROGRAM, MODEL = shutil.copy2(PROGRAM, copy), shutil.copy2(MODEL, copy)
 
 
 def run(*args, env=None, timeout=seconds(300)):
@@ -485,4 +506,5 @@ class Selftest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    for_everyone()
     unittest.main()
