@@ -453,6 +453,8 @@ class Selftest(unittest.TestCase):
             self.assertTrue(got["ok"], got)
             self.assertGreaterEqual(len(got["checks"]), 10)
 
+
+class Bench(unittest.TestCase):
     def test_bench_rows(self):
         for suite in ("replay", "overhead"):
             for row in run_json("bench", suite)["rows"]:
