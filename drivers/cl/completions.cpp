@@ -37,6 +37,7 @@ bool Completions::wait_progress(std::unique_lock<std::mutex>& lock, const Done& 
     }
     // TIMEOUT: BM_WAIT_TIMEOUT_MS without a completion, the bound of every wait for a device.
     if (Clock::now() >= deadline) break;
+    tasks_.begin_anew();
     group_.moved.wait_for(lock, kLook);
   }
   --group_.watchers;

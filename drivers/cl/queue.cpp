@@ -67,6 +67,7 @@ Status ClQueue::replay(hal::Recording& recording, std::span<const uint64_t> valu
 }
 
 Status ClQueue::execute(StepList& list, bool is_recorded) {
+  const HostTasks::Submission submission(shared_.tasks);
   for (const Step& step : list.steps) BM_TRY(execute_step(step, list, is_recorded));
   BM_TRY(close_views());
   if (unmarked_ > kMostUnmarked) {

@@ -14,8 +14,10 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <string_view>
 
 #include "runtime/base/out_of_memory.h"
+#include "runtime/base/stuck_call.h"
 #include "runtime/base/thread.h"
 #include "tools/bellmetal/exit_code.h"
 
@@ -49,6 +51,14 @@ std::atomic<const char*>& command_name() {
   if (std::uncaught_exceptions() > 0 && failed_allocation_bytes() != 0)
     end_out_of_memory(command_name().load());
   std::abort();
+}
+
+/// The thread that is in the call cannot be taken back, so neither can what it holds.
+void on_stuck_call(std::string_view why) {
+  (void)!::write(STDERR_FILENO, "bellmetal: ", 11);
+  (void)!::write(STDERR_FILENO, why.data(), why.size());
+  (void)!::write(STDERR_FILENO, "\n", 1);
+  ::_exit(kDeviceFailed);
 }
 
 /// Stack of the thread that runs the command.
@@ -126,6 +136,7 @@ void name_command(const char* command) { command_name() = command; }
 
 void set_up_process() {
   std::set_terminate(on_terminate);
+  set_stuck_call_handler(on_stuck_call);
   // write() then says EFBIG, and the error names the file.
   std::signal(SIGXFSZ, SIG_IGN);
   struct sigaction action{};

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "runtime/base/stuck_call.h"
 #include "tests/unit/cl/rig.h"
 
 namespace bm::cl {
@@ -237,6 +238,59 @@ TEST(OpenClQueue, OutOfResourcesIsALostDevice) {
   EXPECT_NE(status.error().message.find("CL_OUT_OF_RESOURCES"), std::string::npos);
   EXPECT_EQ(device->status().error().code, Code::kDeviceLost);
   EXPECT_EQ(device->queue(QueueKind::kCopy).submit({}).error().code, Code::kDeviceLost) << "sticky";
+}
+
+/// What the handler of stuck calls was told, and what lets the planted call return.
+struct Stuck {
+  std::atomic<int> told{0};
+  std::atomic<bool> may_return{false};
+  std::string why;
+};
+Stuck& stuck() {
+  static Stuck state;
+  return state;
+}
+
+TEST(OpenClQueue, ACallThatNeverReturnsIsToldWithinTheLimit) {
+  BM_NEEDS_OPENCL();
+  stuck().told = 0;
+  stuck().may_return = false;
+  const ScopedSetting limit("BM_WAIT_TIMEOUT_MS", "200");
+  const auto api = real_api();
+  api->clFlush = [](cl_command_queue) {
+    stuck().may_return.wait(false);
+    return cl_int{CL_SUCCESS};
+  };
+  const auto device = open_on(api);
+  set_stuck_call_handler([](std::string_view why) {
+    stuck().why = why;
+    stuck().told = 1;
+  });
+  std::thread submitter([&] { (void)device->queue(QueueKind::kCompute).submit({}); });
+  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+  while (stuck().told == 0 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  set_stuck_call_handler(nullptr);
+  EXPECT_NE(stuck().why.find("has not returned for"), std::string::npos) << stuck().why;
+  EXPECT_EQ(device->status().error().code, Code::kTimeout);
+  stuck().may_return = true;
+  stuck().may_return.notify_all();
+  submitter.join();
+}
+
+/// PoCL compiles where work is handed over.
+TEST(OpenClQueue, ACallThatComputesIsGivenMoreTime) {
+  BM_NEEDS_OPENCL();
+  const ScopedSetting limit("BM_WAIT_TIMEOUT_MS", "200");
+  const auto api = real_api();
+  api->clFlush = [](cl_command_queue queue) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(600);
+    while (std::chrono::steady_clock::now() < end) {}
+    return real().clFlush(queue);
+  };
+  const auto device = open_on(api);
+  EXPECT_OK(device->queue(QueueKind::kCompute).submit({}));
+  EXPECT_OK(device->status());
 }
 
 TEST(OpenClQueue, FailedAllocationIsNotALostDevice) {
