@@ -101,7 +101,9 @@ class Llama:
         i = torch.arange(0, self.rotated, 2, dtype=torch.float64)
         base = self.meta("rope.freq_base", 10000.0) * self.meta("rope.scaling.alpha", 1.0) ** (self.head_dim / (self.head_dim - 2))
         plain = base ** (-i / self.rotated)
-        for name in ("rope_freqs", "rope_factors_short"):
+        # LongRoPE: which factors is a matter of the room for text, not of the text.
+        is_long = self.meta("context_length", 0) > self.meta("rope.scaling.original_context_length", float("inf"))
+        for name in ("rope_freqs", "rope_factors_long" if is_long else "rope_factors_short"):
             if name + ".weight" in self.w:
                 plain = plain / self.w[name + ".weight"].double()[:len(plain)]
         kind, factor = self.meta("rope.scaling.type", "none"), self.meta("rope.scaling.factor", 1.0)

@@ -7,51 +7,17 @@
 #include <fstream>
 #include <random>
 
-#include "models/gguf.h"
 #include "models/llama_encoder.h"
-#include "models/llama_session.h"
 #include "models/tokenizer.h"
 #include "runtime/allocator.h"
 #include "runtime/device.h"
 #include "tests/unit/formats/test_support.h"
+#include "tests/unit/models/reference.h"
 
 namespace bm::models {
 namespace {
 
 constexpr const char* kModel = "models/bundled/licence.gguf";
-constexpr const char* kPython = "/usr/bin/python3";
-
-std::shared_ptr<const GgufFile> open(const std::string& path) {
-  auto file = GgufFile::open(path);
-  if (!file) throw std::runtime_error(file.error().message);
-  return std::make_shared<const GgufFile>(std::move(*file));
-}
-
-std::shared_ptr<const Llama> load(const std::string& path, const std::string& device,
-                                  uint32_t context = 0, bool keep_blocks = true) {
-  auto model = Llama::load(
-      open(path),
-      {.device = device, .context = context, .progress = {}, .keep_blocks = keep_blocks});
-  if (!model) throw std::runtime_error(model.error().message);
-  return *model;
-}
-
-/// Keys and values as they were computed, where results are compared closely.
-LlamaSession::Options exact() { return {.cache_type = DType::kF32}; }
-
-bool has_torch() {
-  static const bool found = std::system("/usr/bin/python3 -c 'import torch' >/dev/null 2>&1") == 0;
-  return found;
-}
-
-std::vector<float> read_floats(const std::string& path, size_t count) {
-  std::vector<float> values(count);
-  std::ifstream in(path, std::ios::binary);
-  in.read(reinterpret_cast<char*>(values.data()),
-          static_cast<std::streamsize>(values.size() * sizeof(float)));
-  if (!in) throw std::runtime_error("short file " + path);
-  return values;
-}
 
 /// Logits of every position, [tokens][vocabulary], computed by tests/oracle/llama_reference.py.
 std::vector<float> reference(const std::string& model, const std::vector<int32_t>& tokens,
@@ -64,16 +30,6 @@ std::vector<float> reference(const std::string& model, const std::vector<int32_t
                   model, list, out);
   if (std::system(command.c_str()) != 0) throw std::runtime_error(command);
   return read_floats(out, tokens.size() * vocabulary);
-}
-
-/// Largest difference relative to the largest logit.
-double distance(std::span<const float> a, std::span<const float> b) {
-  double worst = 0, scale = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    worst = std::max(worst, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
-    scale = std::max(scale, std::abs(static_cast<double>(b[i])));
-  }
-  return worst / scale;
 }
 
 std::vector<int32_t> prompt_tokens(const std::string& model, size_t count) {
