@@ -318,6 +318,8 @@ int run_chat(const ChatOptions& options) {
     // Until there is somebody to talk to, Ctrl-C ends the program as it ends others.
     InterruptScope interrupt;
     if (const int code = model.open(options.model); code != kOk) return code;
+    if (const Status known = check_biases(*plan, model.tokenizer()); !known)
+      return report(known.error(), options.model.json);
     if (const int code = conversation.open(*plan); code != kOk) return code;
     ChatLoop loop(options, conversation);
     if (is_interrupted()) return kInterrupted;

@@ -75,6 +75,8 @@ int generate(const GenerateOptions& options, SplitModel* split) {
   if (split)
     if (const Status loaded = split->wait_loaded(); !loaded)
       return report_file(loaded.error(), options.model.path, as_json);
+  if (const Status known = check_biases(*plan, model.tokenizer()); !known)
+    return report(known.error(), as_json);
   Answerer answerer(model, options.sampling, *plan);
   const auto tokens = model.tokenizer().encode(*prompt);
   if (!tokens) return report(tokens.error(), as_json);
@@ -91,6 +93,7 @@ int generate(const GenerateOptions& options, SplitModel* split) {
   });
   if (!answer) {
     end_text(shown, as_json);
+    if (!as_json && shown.empty()) print_error("\n");  // behind the prompt
     return report(answer.error(), as_json);
   }
   return print(*answer, model, options);
