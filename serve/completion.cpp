@@ -204,10 +204,12 @@ ApiResult<std::shared_ptr<const models::Grammar>> Completion::grammar() const {
   if (gbnf->empty()) return nullptr;
   auto parsed = models::Grammar::parse(*gbnf);
   if (!parsed)
-    return tl::unexpected<ApiError>(
-        ApiError{.message = parsed.error().message,
-                 .param = request_.grammar.empty() ? "response_format" : "grammar",
-                 .code = "invalid_value"});
+    return tl::unexpected<ApiError>(ApiError{.message = parsed.error().message,
+                                             .param = !request_.grammar.empty() ? "grammar"
+                                                      : !request_.schema.is_null()
+                                                          ? "response_format"
+                                                          : "tools",
+                                             .code = "invalid_value"});
   return std::make_shared<const models::Grammar>(std::move(*parsed));
 }
 

@@ -42,8 +42,8 @@ constexpr std::chrono::seconds kLastAnswers{1};
 /// library behind it.
 #define BM_MHD_CALLS(call)                                                                        \
   call(add_response_header) call(create_response_from_buffer) call(create_response_from_callback) \
-      call(destroy_response) call(get_connection_info) call(lookup_connection_value)              \
-          call(queue_response) call(start_daemon) call(stop_daemon)
+      call(destroy_response) call(get_connection_info) call(get_connection_values)                \
+          call(lookup_connection_value) call(queue_response) call(start_daemon) call(stop_daemon)
 struct Mhd {
 #define BM_MHD_MEMBER(name) decltype(&MHD_##name) name = nullptr;
   BM_MHD_CALLS(BM_MHD_MEMBER)
@@ -158,8 +158,8 @@ struct Exchange {
   std::string model;
   std::string allowed;  ///< methods of a path that is asked with another
 
-  Exchange(Impl& s, MHD_Connection* c, const char* m, const char* p)
-      : server(s), connection(c), method(m), path(p) {
+  Exchange(Impl& s, MHD_Connection* c, const char* m, std::string p)
+      : server(s), connection(c), method(m), path(std::move(p)) {
     ++server.exchanges;
   }
   Exchange(const Exchange&) = delete;
@@ -214,6 +214,33 @@ struct Exchange {
 bool is_same_name(std::string_view a, std::string_view b) {
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
   return std::ranges::equal(a, b, {}, lower, lower);
+}
+
+/// The path of a request target, which may be a whole URL (RFC 9112, 3.2.2).
+std::string_view path_of(std::string_view target) {
+  constexpr std::string_view kScheme = "http://";
+  if (!is_same_name(target.substr(0, kScheme.size()), kScheme)) return target;
+  const size_t slash = target.find('/', kScheme.size());
+  return slash == std::string_view::npos ? "/" : target.substr(slash);
+}
+
+/// Whether two headers disagree about the length of the body: what comes behind it would be
+/// another request to one reader than to the next (RFC 9112, 6.3).
+bool has_two_lengths(const Exchange& x) {
+  struct Seen {
+    const char* first = nullptr;
+    bool is_ambiguous = false;
+  } seen;
+  const auto look = [](void* cls, MHD_ValueKind, const char* name, const char* value) {
+    Seen& s = *static_cast<Seen*>(cls);
+    if (value && is_same_name(name, MHD_HTTP_HEADER_CONTENT_LENGTH)) {
+      if (s.first && std::string_view(s.first) != value) s.is_ambiguous = true;
+      s.first = value;
+    }
+    return MHD_YES;
+  };
+  mhd().get_connection_values(x.connection, MHD_HEADER_KIND, look, &seen);
+  return seen.is_ambiguous;
 }
 
 /// Whether a Content-Type is JSON, whatever its parameters.
@@ -482,9 +509,10 @@ ApiError unknown_route(Exchange& x) {
 MHD_Result handle(Impl& server, MHD_Connection* connection, const char* url, const char* method,
                   const char* data, size_t* size, void** cls) {
   if (!*cls) {
-    auto owned = std::make_unique<Exchange>(server, connection, method, url);
+    auto owned = std::make_unique<Exchange>(server, connection, method, std::string(path_of(url)));
     Exchange& x = *owned;
     *cls = owned.release();  // given back to on_completed
+    if (has_two_lengths(x)) return x.refuse({.message = "two headers Content-Length disagree"});
     const Route* route = find_route(x);
     if (!route) return x.refuse(unknown_route(x));
     if (const auto error = check_head(x, route->is_open, route->method == "POST"))

@@ -394,6 +394,33 @@ class Serve(unittest.TestCase):
             self.assertEqual(headers["Content-Length"], str(len(self.server.ask("GET", path)[2])), path)
         self.assertEqual(self.server.ask("HEAD", "/v1/models/none")[0], 404)
 
+    def test_heads_of_requests_are_read_as_http_says(self):
+        def talk(data):
+            with socket.create_connection(("127.0.0.1", self.server.port), seconds(30)) as s:
+                s.sendall(data)
+                answer = b""
+                while part := s.recv(1 << 16):
+                    answer += part
+                return answer
+        head = b" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 15\r\n"
+        body = b"\r\n{\"prompt\": \"a\"}GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        same = talk(b"POST /tokenize" + head + b"Content-Length: 15\r\n" + body)
+        self.assertTrue(same.startswith(b"HTTP/1.1 200 ") and same.endswith(b"alive\n"), same)
+        for what in (b"POST /tokenize", b"GET /livez"):
+            for more in (b"Content-Length: 3\r\n", b"content-length: 50\r\n"):
+                answer = talk(what + head + more + body)
+                self.assertTrue(answer.startswith(b"HTTP/1.1 400 "), answer)
+                self.assertNotIn(b"alive", answer)  # what the body hides is no request
+        for target, status in [(b"http://x/livez", 200), (b"HTTP://x:80/livez", 200), (b"http://x", 200), (b"http://x/nothing", 404)]:
+            self.assertTrue(talk(b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % target)
+                            .startswith(b"HTTP/1.1 %d " % status), target)
+
+    def test_schemas_of_tools_that_are_wrong_are_said(self):
+        endless = {"type": "function", "function": {"name": "f", "parameters": {"$ref": "#"}}}
+        status, _, data = self.server.ask("POST", "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "a"}], "tools": [endless], "tool_choice": "required"})
+        self.assertEqual((status, json.loads(data)["error"]["param"]), (400, "tools"), data)
+
     def test_an_error_is_the_last_event_of_its_stream(self):
         status, _, data = self.server.ask("POST", "/v1/completions", {
             "prompt": "a", "max_tokens": 500, "n": 2, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True},
