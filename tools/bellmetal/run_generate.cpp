@@ -120,7 +120,8 @@ int run_rank(GenerateOptions options) {
 
 int run_generate(const GenerateOptions& options) {
   const auto model_settings = ModelSettings::apply(options.model);
-  if (!model_settings) return report(model_settings.error(), options.model.json);
+  if (!model_settings)
+    return report_file(model_settings.error(), options.model.bundle, options.model.json);
   InterruptScope interrupt;
   return options.is_split ? run_rank(options) : generate(options, nullptr);
 }

@@ -1,5 +1,7 @@
 #include "tools/bellmetal/text_model.h"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -94,8 +96,15 @@ Result<ModelSettings> ModelSettings::apply(const ModelOptions& options) {
   ModelSettings out;
   if (options.threads > 0)
     out.impl_->threads.emplace("BM_THREADS", std::to_string(options.threads));
-  if (!options.bundle.empty())
+  if (!options.bundle.empty()) {
+    // It is opened when the first kernel is wanted, whose errors are not the file's alone.
+    struct stat info{};
+    if (::stat(options.bundle.c_str(), &info) != 0)
+      return fail(code_from_errno(errno), "{}: {}", options.bundle, errno_text(errno));
+    if (!S_ISREG(info.st_mode))
+      return fail(Code::kInvalidArgument, "{} is not a regular file", options.bundle);
     out.impl_->bundle.emplace("BM_BUNDLE", BM_TRY(absolute_path(options.bundle)));
+  }
   return out;
 }
 

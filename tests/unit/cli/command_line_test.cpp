@@ -141,6 +141,16 @@ TEST(CommandLine, WhatTheModelCannotTakeIsAMistakeOfTheOptions) {
   }
 }
 
+TEST(CommandLine, ABundleThatIsNoFileIsSaidBeforeTheModelIsLoaded) {
+  for (const char* const bundle : {"/nowhere/b", "models"}) {
+    const Outcome outcome =
+        run({"generate", kBundled, "the prompt", "--device", "NULL", "--bundle", bundle});
+    EXPECT_EQ(outcome.exit, kBadFile) << outcome.err;
+    EXPECT_EQ(outcome.err.find("the prompt"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find(bundle), std::string::npos) << outcome.err;
+  }
+}
+
 TEST(CommandLine, TokenizeGivesTheIdsAndTakesThemBack) {
   const Outcome ids = run({"tokenize", kBundled, "a b", "--ids"});
   // <unk> <s> </s>, then byte b at 3 + b, then the mark for a space.
