@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <cstdio>
 
 #include <nlohmann/json.hpp>
@@ -93,7 +95,8 @@ int generate(const GenerateOptions& options, SplitModel* split) {
   });
   if (!answer) {
     end_text(shown, as_json);
-    if (!as_json && shown.empty()) print_error("\n");  // behind the prompt
+    // Behind the prompt. A file has one line of what went wrong, with it.
+    if (!as_json && shown.empty() && ::isatty(STDERR_FILENO) != 0) print_error("\n");
     return report(answer.error(), as_json);
   }
   return print(*answer, model, options);
