@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <functional>
 #include <random>
 
 #include "serve/constraint.h"
@@ -80,6 +81,17 @@ ApiError submit_error(const Error& error) {
   return out;
 }
 
+std::optional<ApiError> outside_vocabulary(std::span<const int32_t> tokens,
+                                           const models::Tokenizer& tokenizer,
+                                           std::string_view param) {
+  for (const int32_t t : tokens)
+    if (t < 0 || static_cast<size_t>(t) >= tokenizer.size())
+      return ApiError{
+          .message = fmt::format("token {} is outside the vocabulary of {}", t, tokenizer.size()),
+          .param = std::string(param)};
+  return std::nullopt;
+}
+
 namespace {
 
 /// FNV-1a over the tokens.
@@ -120,12 +132,8 @@ ApiResult<std::vector<std::vector<int32_t>>> Completion::prompts() {
     out.push_back(std::move(*tokens));
   }
   for (const std::vector<int32_t>& tokens : out)
-    for (const int32_t t : tokens)
-      if (static_cast<size_t>(t) >= model_.tokenizer().size())
-        return tl::unexpected<ApiError>(
-            ApiError{.message = fmt::format("token {} is outside the vocabulary of {}", t,
-                                            model_.tokenizer().size()),
-                     .param = "prompt"});
+    if (auto error = outside_vocabulary(tokens, model_.tokenizer(), "prompt"))
+      return tl::unexpected<ApiError>(std::move(*error));
   return out;
 }
 
@@ -141,11 +149,8 @@ ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
   const auto grammar = c->grammar();
   if (!grammar) return tl::unexpected<ApiError>(grammar.error());
   for (const models::LogitBias& b : r.logit_bias)
-    if (static_cast<size_t>(b.token) >= model.tokenizer().size())
-      return tl::unexpected<ApiError>(
-          ApiError{.message = fmt::format("token {} is outside the vocabulary of {}", b.token,
-                                          model.tokenizer().size()),
-                   .param = "logit_bias"});
+    if (auto error = outside_vocabulary({&b.token, 1}, model.tokenizer(), "logit_bias"))
+      return tl::unexpected<ApiError>(std::move(*error));
   c->has_tools_ =
       r.is_chat && !r.tools.is_null() && !r.tools.empty() && r.tool_choice != ToolChoice::kNone;
   const uint64_t seed = r.seed ? *r.seed : random_seed();
@@ -199,10 +204,12 @@ ApiResult<std::shared_ptr<const models::Grammar>> Completion::grammar() const {
   if (gbnf->empty()) return nullptr;
   auto parsed = models::Grammar::parse(*gbnf);
   if (!parsed)
-    return tl::unexpected<ApiError>(
-        ApiError{.message = parsed.error().message,
-                 .param = request_.grammar.empty() ? "response_format" : "grammar",
-                 .code = "invalid_value"});
+    return tl::unexpected<ApiError>(ApiError{.message = parsed.error().message,
+                                             .param = !request_.grammar.empty() ? "grammar"
+                                                      : !request_.schema.is_null()
+                                                          ? "response_format"
+                                                          : "tools",
+                                             .code = "invalid_value"});
   return std::make_shared<const models::Grammar>(std::move(*parsed));
 }
 
@@ -239,18 +246,27 @@ Json Completion::head(std::string_view object) const {
   return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_.name()}};
 }
 
-Json Completion::logprobs(const std::vector<ChosenToken>& tokens) const {
+Json Completion::logprobs(const std::vector<ChosenToken>& tokens, size_t* characters) const {
   if (!request_.top_logprobs) return nullptr;
   const auto text = [&](int32_t id) { return model_.tokenizer().piece(id); };
   if (!request_.is_chat) {
     Json out{{"tokens", Json::array()},
              {"token_logprobs", Json::array()},
-             {"top_logprobs", Json::array()}};
+             {"top_logprobs", Json::array()},
+             {"text_offset", Json::array()}};
     for (const ChosenToken& t : tokens) {
-      out["tokens"].push_back(text(t.id));
+      const std::string bytes = text(t.id);
+      const auto is_inside = [](char c) { return (c & 0xC0) == 0x80; };  // a character of UTF-8
+      // Of the character that the token begins with, or goes on with.
+      out["text_offset"].push_back(
+          *characters - (*characters > 0 && !bytes.empty() && is_inside(bytes[0]) ? 1 : 0));
+      *characters += static_cast<size_t>(std::ranges::count_if(bytes, std::not_fn(is_inside)));
       out["token_logprobs"].push_back(t.logprob);
       Json top = Json::object();
       for (const auto& [id, logprob] : t.top) top[text(id)] = logprob;
+      // The chosen token is always among them, as one more where it is not of the likeliest.
+      if (!top.contains(bytes)) top[bytes] = t.logprob;
+      out["tokens"].push_back(bytes);
       out["top_logprobs"].push_back(std::move(top));
     }
     return out;
@@ -343,7 +359,7 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
       one["message"] = message(i, c);
     else
       one["text"] = c.text;
-    one["logprobs"] = logprobs(c.tokens);
+    one["logprobs"] = logprobs(c.tokens, &choices_[i].characters);
     one["finish_reason"] = reason_name(c.generation->finish(), c.parser);
     list.push_back(std::move(one));
   }
@@ -362,7 +378,7 @@ std::string Completion::event(size_t index, Choice& choice, const Piece& piece) 
   const auto add = [&](Json what, const std::vector<ChosenToken>& tokens, const Json& finish) {
     Json one{{"index", index}};
     one.update(what);
-    one["logprobs"] = tokens.empty() ? Json() : logprobs(tokens);
+    one["logprobs"] = tokens.empty() ? Json() : logprobs(tokens, &choice.characters);
     one["finish_reason"] = finish;
     Json json = head(request_.is_chat ? "chat.completion.chunk" : "text_completion");
     json["choices"] = Json::array({std::move(one)});
@@ -429,6 +445,11 @@ std::optional<std::string> Completion::next_events(const IsWanted& is_wanted) {
       if (const auto piece = c.generation->next(Clock::now())) {
         c.is_finished = piece->is_finished;
         out += event(i, c, *piece);
+        // The error is the last event, whatever becomes of the other choices.
+        if (c.is_finished && is_failure(c.generation->finish())) {
+          is_over_ = true;
+          return out;
+        }
       }
       if (!c.is_finished && !first) first = &c;
     }

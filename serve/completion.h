@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,11 @@ ApiError api_error(const Error& error);
 
 /// The error of a request that the scheduler did not take.
 ApiError submit_error(const Error& error);
+
+/// The error of a request whose field `param` has a token that the model does not know, if any.
+std::optional<ApiError> outside_vocabulary(std::span<const int32_t> tokens,
+                                           const models::Tokenizer& tokenizer,
+                                           std::string_view param);
 
 /// Thread: belongs to one connection. Destroying it cancels what still runs.
 class Completion {
@@ -56,6 +62,7 @@ class Completion {
     std::string text, reasoning;
     std::vector<CallPiece> calls;  ///< whole ones
     std::vector<ChosenToken> tokens;
+    size_t characters = 0;  ///< of the tokens whose logprobs were written
     bool is_finished = false, has_begun = false;
   };
   Completion(HostedModel& model, GenerationRequest request, std::string id);
@@ -67,7 +74,8 @@ class Completion {
   std::string call_id(size_t choice, size_t call) const;
   nlohmann::ordered_json message(size_t index, const Choice& choice) const;
   nlohmann::ordered_json head(std::string_view object) const;
-  nlohmann::ordered_json logprobs(const std::vector<ChosenToken>& tokens) const;
+  /// `characters`: of the answer before `tokens`; on return with them.
+  nlohmann::ordered_json logprobs(const std::vector<ChosenToken>& tokens, size_t* characters) const;
   nlohmann::ordered_json usage_json() const;
   std::string event(size_t index, Choice& choice, const Piece& piece);
   std::string last_events();

@@ -94,12 +94,8 @@ ApiResult<std::vector<std::vector<int32_t>>> Embedding::encode() const {
     out.push_back(std::move(*tokens));
   }
   for (const std::vector<int32_t>& tokens : out)
-    for (const int32_t t : tokens)
-      if (static_cast<size_t>(t) >= model_.tokenizer().size())
-        return tl::unexpected<ApiError>(
-            ApiError{.message = fmt::format("token {} is outside the vocabulary of {}", t,
-                                            model_.tokenizer().size()),
-                     .param = "input"});
+    if (auto error = outside_vocabulary(tokens, model_.tokenizer(), "input"))
+      return tl::unexpected<ApiError>(std::move(*error));
   return out;
 }
 

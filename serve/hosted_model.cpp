@@ -5,7 +5,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "models/chat_prompt.h"
 #include "runtime/base/env.h"
 #include "runtime/base/log.h"
 #include "runtime/base/out_of_memory.h"
@@ -62,6 +61,7 @@ Status HostedModel::load() {
   } else if (const models::GgufValue* own = file->find("tokenizer.chat_template")) {
     text = std::string(own->text);
   }
+  knows_developers_ = text.find("developer") != std::string::npos;
   const bool has_template =
       !options_.chat_template.empty() || file->find("tokenizer.chat_template");
   if (!has_template) {
@@ -198,7 +198,42 @@ nlohmann::ordered_json with_call_objects(const nlohmann::ordered_json& messages)
   return out;
 }
 
+bool has_null_content(const nlohmann::ordered_json& messages) {
+  return std::ranges::any_of(messages, [](const auto& m) { return m.at("content").is_null(); });
+}
+
+nlohmann::ordered_json with_empty_contents(nlohmann::ordered_json messages) {
+  for (auto& m : messages)
+    if (m["content"].is_null()) m["content"] = "";
+  return messages;
+}
+
+/// OpenAI's name of who was `system`.
+nlohmann::ordered_json with_system_role(nlohmann::ordered_json messages) {
+  for (auto& m : messages)
+    if (m["role"] == "developer") m["role"] = "system";
+  return messages;
+}
+
+size_t count(std::string_view text, std::string_view word) {
+  size_t out = 0;
+  for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1))
+    ++out;
+  return out;
+}
+
 }  // namespace
+
+Result<models::ChatPrompt> HostedModel::render(models::ChatInput input,
+                                               const nlohmann::ordered_json& messages) const {
+  const nlohmann::ordered_json with_objects = with_call_objects(messages);
+  input.messages = &with_objects;
+  auto prompt = models::render_chat(*template_, input, *tokenizer_);
+  if (prompt || with_objects == messages) return prompt;
+  input.messages = &messages;
+  auto with_texts = models::render_chat(*template_, input, *tokenizer_);
+  return with_texts ? std::move(with_texts) : std::move(prompt);
+}
 
 ApiResult<HostedModel::EncodedChat> HostedModel::encode_chat(
     const GenerationRequest& request) const {
@@ -211,16 +246,19 @@ ApiResult<HostedModel::EncodedChat> HostedModel::encode_chat(
   if (has_tools && !template_->reads("tools"))
     return refuse("this model's chat template knows no tools", "tools");
   models::ChatInput input;
-  const nlohmann::ordered_json messages = with_call_objects(request.messages);
-  input.messages = &messages;
+  // Templates that do not know developers would leave out what they say.
+  const nlohmann::ordered_json messages =
+      knows_developers_ ? request.messages : with_system_role(request.messages);
   if (has_tools) input.tools = &request.tools;
   if (!request.template_variables.is_null()) input.variables = &request.template_variables;
   const std::time_t now = std::time(nullptr);
   localtime_r(&now, &input.now);
-  auto prompt = models::render_chat(*template_, input, *tokenizer_);
-  if (!prompt && messages != request.messages) {
-    input.messages = &request.messages;
-    if (auto with_texts = models::render_chat(*template_, input, *tokenizer_))
+  auto prompt = render(input, messages);
+  // Some templates ask whether a content is none (DeepSeek's), others write it whatever it is:
+  // they fail, or write "None".
+  if (has_null_content(messages)) {
+    auto with_texts = render(input, with_empty_contents(messages));
+    if (with_texts && (!prompt || count(prompt->text, "None") > count(with_texts->text, "None")))
       prompt = std::move(with_texts);
   }
   if (!prompt) return refuse("the chat template refuses: " + prompt.error().message, "messages");

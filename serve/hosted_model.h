@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "models/chat/chat_template.h"
+#include "models/chat_prompt.h"
 #include "models/grammar/vocabulary.h"
 #include "serve/chat_format.h"
 #include "serve/generation.h"
@@ -81,6 +82,9 @@ class HostedModel {
 
  private:
   Status load();
+  /// The template over `messages`, arguments of calls as objects or, where that fails, as texts.
+  Result<models::ChatPrompt> render(models::ChatInput input,
+                                    const nlohmann::ordered_json& messages) const;
   HostedModelOptions options_;
   int64_t created_;
   std::shared_ptr<Metrics> metrics_;
@@ -89,6 +93,7 @@ class HostedModel {
   std::string template_problem_;
   ChatFormat format_;
   bool has_control_calls_ = false, has_control_reasoning_ = false;
+  bool knows_developers_ = false;  ///< the template tells this role apart
   std::mutex vocabulary_mutex_;
   std::shared_ptr<const models::GrammarVocabulary> vocabulary_;
   std::unique_ptr<Scheduler> scheduler_;

@@ -101,6 +101,11 @@ class Fields {
         refuse(name, fmt::format("'{}' is not supported", name), "unsupported_parameter").value();
   }
 
+  /// Fields that are known and cannot be had: absent or null alone.
+  void unsupported(std::initializer_list<const char*> names) {
+    for (const char* name : names) neutral(name, Json());
+  }
+
   void ignore(std::initializer_list<const char*> names) {
     taken_.insert(taken_.end(), names.begin(), names.end());
   }
@@ -259,6 +264,7 @@ void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
     } else {
       Fields inner(*options);
       inner.flag("include_usage", &r->has_stream_usage);
+      inner.neutral("include_obfuscation", false);
       if (const auto error = inner.finish()) f.wrong("stream_options", "{\"include_usage\": true}");
     }
   }
@@ -269,7 +275,8 @@ void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   f.text("grammar", &r->grammar);
   take_response_format(f, r);
   // Said of who asks or where, not of what is generated.
-  f.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
+  f.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+            "prompt_cache_retention"});
 }
 
 void take_limit(Fields& f, const char* name, std::optional<uint32_t>* out) {
@@ -288,8 +295,12 @@ void take_messages(Fields& f, GenerationRequest* r) {
     if (!m.is_object() || !m.contains("role") || !m["role"].is_string())
       return f.wrong(name, "an object with a role");
     const auto content = m.find("content");
-    if (content == m.end() || content->is_null() || content->is_string()) continue;
-    if (!content->is_array()) return f.wrong(name + ".content", "a text or a list of parts");
+    const bool has_content = content != m.end() && !content->is_null();
+    // Beside calls there need be none.
+    if (!has_content && m["role"] == "assistant") continue;
+    if (has_content && content->is_string()) continue;
+    if (!has_content || !content->is_array())
+      return f.wrong(name + ".content", "a text or a list of parts");
     for (const Json& part : *content)
       if (!part.is_object() || part.value("type", Json()) != "text" || !part.contains("text") ||
           !part["text"].is_string())
@@ -297,9 +308,10 @@ void take_messages(Fields& f, GenerationRequest* r) {
                        "of parts of the type \"text\": this server reads no other");
   }
   r->messages = *messages;
-  // A text in parts is what templates know as a text.
+  // A text in parts is what templates know as a text, and what is absent is null to them.
   for (Json& m : r->messages) {
     const auto content = m.find("content");
+    if (content == m.end()) m["content"] = nullptr;
     if (content == m.end() || !content->is_array()) continue;
     std::string whole;
     for (const Json& part : *content) whole += part["text"].get_ref<const std::string&>();
@@ -391,6 +403,9 @@ ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimi
   if (!r.grammar.empty() && !r.schema.is_null())
     f.wrong("grammar", "absent beside 'response_format'");
   f.neutral("modalities", Json::array({"text"}));
+  // Clients write null for what their users have not set.
+  f.unsupported({"audio", "function_call", "functions", "prediction", "reasoning_effort",
+                 "verbosity", "web_search_options"});
   if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
   return r;
 }

@@ -571,6 +571,9 @@ Result<uint64_t> Scheduler::submit(Job job) {
   if (!job.pooling && !impl_->engine->writes_text())
     return fail(Code::kInvalidArgument,
                 "this model makes embeddings and writes no text: ask /v1/embeddings");
+  if (job.pooling && job.prompt.size() > context)
+    return fail(Code::kInvalidArgument, "this model's context holds {} tokens; {} do not fit",
+                context, job.prompt.size());
   // The last token chosen takes no place.
   if (job.prompt.size() > context || job.max_tokens - 1 > context - job.prompt.size())
     return fail(Code::kInvalidArgument,

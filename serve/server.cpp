@@ -42,8 +42,8 @@ constexpr std::chrono::seconds kLastAnswers{1};
 /// library behind it.
 #define BM_MHD_CALLS(call)                                                                        \
   call(add_response_header) call(create_response_from_buffer) call(create_response_from_callback) \
-      call(destroy_response) call(get_connection_info) call(lookup_connection_value)              \
-          call(queue_response) call(start_daemon) call(stop_daemon)
+      call(destroy_response) call(get_connection_info) call(get_connection_values)                \
+          call(lookup_connection_value) call(queue_response) call(start_daemon) call(stop_daemon)
 struct Mhd {
 #define BM_MHD_MEMBER(name) decltype(&MHD_##name) name = nullptr;
   BM_MHD_CALLS(BM_MHD_MEMBER)
@@ -156,9 +156,10 @@ struct Exchange {
   std::unique_ptr<Completion> completion;
   std::string pending;  ///< events not sent yet
   std::string model;
+  std::string allowed;  ///< methods of a path that is asked with another
 
-  Exchange(Impl& s, MHD_Connection* c, const char* m, const char* p)
-      : server(s), connection(c), method(m), path(p) {
+  Exchange(Impl& s, MHD_Connection* c, const char* m, std::string p)
+      : server(s), connection(c), method(m), path(std::move(p)) {
     ++server.exchanges;
   }
   Exchange(const Exchange&) = delete;
@@ -191,6 +192,7 @@ struct Exchange {
     if (code == 429 || code == 503)
       mhd().add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER,
                                 std::to_string(kRetryAfterSeconds).c_str());
+    if (code == 405) mhd().add_response_header(response, MHD_HTTP_HEADER_ALLOW, allowed.c_str());
     if (code == 401)
       mhd().add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     const MHD_Result done = mhd().queue_response(connection, static_cast<unsigned>(code), response);
@@ -208,13 +210,53 @@ struct Exchange {
   MHD_Result refuse(const ApiError& error) { return send(error.status, error_body(error), kJson); }
 };
 
+/// ASCII alone, as HTTP's names of schemes and types are compared (RFC 9110, 5.6.2).
+bool is_same_name(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::ranges::equal(a, b, {}, lower, lower);
+}
+
+/// The path of a request target, which may be a whole URL (RFC 9112, 3.2.2).
+std::string_view path_of(std::string_view target) {
+  constexpr std::string_view kScheme = "http://";
+  if (!is_same_name(target.substr(0, kScheme.size()), kScheme)) return target;
+  const size_t slash = target.find('/', kScheme.size());
+  return slash == std::string_view::npos ? "/" : target.substr(slash);
+}
+
+/// Whether two headers disagree about the length of the body: what comes behind it would be
+/// another request to one reader than to the next (RFC 9112, 6.3).
+bool has_two_lengths(const Exchange& x) {
+  struct Seen {
+    const char* first = nullptr;
+    bool is_ambiguous = false;
+  } seen;
+  const auto look = [](void* cls, MHD_ValueKind, const char* name, const char* value) {
+    Seen& s = *static_cast<Seen*>(cls);
+    if (value && is_same_name(name, MHD_HTTP_HEADER_CONTENT_LENGTH)) {
+      if (s.first && std::string_view(s.first) != value) s.is_ambiguous = true;
+      s.first = value;
+    }
+    return MHD_YES;
+  };
+  mhd().get_connection_values(x.connection, MHD_HEADER_KIND, look, &seen);
+  return seen.is_ambiguous;
+}
+
+/// Whether a Content-Type is JSON, whatever its parameters.
+bool is_json(std::string_view type) {
+  type = type.substr(0, type.find(';'));
+  while (type.ends_with(' ') || type.ends_with('\t')) type.remove_suffix(1);
+  return is_same_name(type, kJson);
+}
+
 /// What a client may have wrong before its body is looked at.
 std::optional<ApiError> check_head(const Exchange& x, bool is_open, bool is_post) {
   const std::string& key = x.server.options.api_key;
   if (!is_open && !key.empty()) {
     std::string_view given = x.header(MHD_HTTP_HEADER_AUTHORIZATION);
     constexpr std::string_view kBearer = "Bearer ";
-    const bool is_bearer = given.starts_with(kBearer);
+    const bool is_bearer = is_same_name(given.substr(0, kBearer.size()), kBearer);
     if (is_bearer) given.remove_prefix(kBearer.size());
     if (!equals_secret(given, key) || !is_bearer)
       return ApiError{.status = 401,
@@ -225,8 +267,7 @@ std::optional<ApiError> check_head(const Exchange& x, bool is_open, bool is_post
   }
   if (!is_post) return std::nullopt;
   // A page in a browser can send other types to this machine without asking.
-  const std::string_view type = x.header(MHD_HTTP_HEADER_CONTENT_TYPE);
-  if (!type.starts_with(kJson))
+  if (!is_json(x.header(MHD_HTTP_HEADER_CONTENT_TYPE)))
     return ApiError{.status = 415, .message = "the Content-Type must be application/json"};
   const std::string_view length = x.header(MHD_HTTP_HEADER_CONTENT_LENGTH);
   if (!length.empty() &&
@@ -237,15 +278,17 @@ std::optional<ApiError> check_head(const Exchange& x, bool is_open, bool is_post
   return std::nullopt;
 }
 
+ApiError unknown_model(std::string_view name) {
+  return {.status = 404,
+          .message = fmt::format("there is no model \"{}\"", name),
+          .param = "model",
+          .code = "model_not_found"};
+}
+
 ApiResult<HostedModel*> ready_model(Exchange& x, const std::string& name) {
   x.host = x.server.find(name);
   HostedModel* const model = x.host.get();
-  if (!model)
-    return tl::unexpected<ApiError>(
-        ApiError{.status = 404,
-                 .message = fmt::format("there is no model \"{}\"", name),
-                 .param = "model",
-                 .code = "model_not_found"});
+  if (!model) return tl::unexpected<ApiError>(unknown_model(name));
   x.model = model->name();
   using enum HostedModel::State;
   const HostedModel::State state = model->state();
@@ -316,18 +359,27 @@ MHD_Result answer_metrics(Exchange& x) {
   return x.send(200, out, kPrometheus);
 }
 
+Json model_json(const HostedModel& m) {
+  Json out{
+      {"id", m.name()}, {"object", "model"}, {"created", m.created()}, {"owned_by", "bellmetal"}};
+  if (m.state() != HostedModel::State::kLoading && m.context() != 0)
+    out["max_model_len"] = m.context();
+  return out;
+}
+
 MHD_Result answer_models(Exchange& x) {
   Json list = Json::array();
-  for (const auto& m : x.server.models()) {
-    Json one{{"id", m->name()},
-             {"object", "model"},
-             {"created", m->created()},
-             {"owned_by", "bellmetal"}};
-    if (m->state() != HostedModel::State::kLoading && m->context() != 0)
-      one["max_model_len"] = m->context();
-    list.push_back(std::move(one));
-  }
+  for (const auto& m : x.server.models()) list.push_back(model_json(*m));
   return x.send(200, Json{{"object", "list"}, {"data", std::move(list)}}.dump(), kJson);
+}
+
+constexpr std::string_view kModelPath = "/v1/models/";
+
+MHD_Result answer_model(Exchange& x) {
+  const std::string name = x.path.substr(kModelPath.size());
+  const auto model = name.empty() ? nullptr : x.server.find(name);
+  if (!model) return x.refuse(unknown_model(name));
+  return x.send(200, model_json(*model).dump(), kJson);
 }
 
 ssize_t read_events(void* cls, uint64_t /*position*/, char* buffer, size_t size) {
@@ -406,6 +458,8 @@ MHD_Result answer_detokenize(Exchange& x) {
   if (!request) return x.refuse(request.error());
   const auto model = ready_model(x, request->model);
   if (!model) return x.refuse(model.error());
+  if (const auto error = outside_vocabulary(request->tokens, (*model)->tokenizer(), "tokens"))
+    return x.refuse(*error);
   const std::string text = (*model)->tokenizer().decode(
       request->tokens, {.render_special = true, .strip_space_prefix = true});
   // vLLM's name, and llama-server's.
@@ -424,6 +478,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/health", answer_ready, true},
     {"GET", "/metrics", answer_metrics, true},
     {"GET", "/v1/models", answer_models},
+    {"GET", kModelPath, answer_model},
     {"POST", "/v1/chat/completions", answer_chat},
     {"POST", "/v1/completions", answer_completion},
     {"POST", "/v1/embeddings", answer_embedding},
@@ -431,15 +486,22 @@ constexpr Route kRoutes[] = {
     {"POST", "/detokenize", answer_detokenize},
 };
 
+bool is_at(const Route& route, std::string_view path) {
+  return route.path == path || (route.path == kModelPath && path.starts_with(kModelPath));
+}
+
 const Route* find_route(const Exchange& x) {
+  // HEAD is GET without the body, which libmicrohttpd leaves out.
+  const std::string_view method = x.method == "HEAD" ? "GET" : std::string_view(x.method);
   for (const Route& r : kRoutes)
-    if (r.path == x.path && r.method == x.method) return &r;
+    if (r.method == method && is_at(r, x.path)) return &r;
   return nullptr;
 }
 
-ApiError unknown_route(const Exchange& x) {
-  const bool is_known =
-      std::ranges::any_of(kRoutes, [&](const Route& r) { return r.path == x.path; });
+ApiError unknown_route(Exchange& x) {
+  const auto at = std::ranges::find_if(kRoutes, [&](const Route& r) { return is_at(r, x.path); });
+  const bool is_known = at != std::end(kRoutes);
+  if (is_known) x.allowed = at->method == "GET" ? "GET, HEAD" : std::string(at->method);
   return {.status = is_known ? 405 : 404,
           .message = fmt::format("{} {} is not served here", x.method, x.path)};
 }
@@ -447,9 +509,10 @@ ApiError unknown_route(const Exchange& x) {
 MHD_Result handle(Impl& server, MHD_Connection* connection, const char* url, const char* method,
                   const char* data, size_t* size, void** cls) {
   if (!*cls) {
-    auto owned = std::make_unique<Exchange>(server, connection, method, url);
+    auto owned = std::make_unique<Exchange>(server, connection, method, std::string(path_of(url)));
     Exchange& x = *owned;
     *cls = owned.release();  // given back to on_completed
+    if (has_two_lengths(x)) return x.refuse({.message = "two headers Content-Length disagree"});
     const Route* route = find_route(x);
     if (!route) return x.refuse(unknown_route(x));
     if (const auto error = check_head(x, route->is_open, route->method == "POST"))

@@ -349,6 +349,21 @@ class Serve(unittest.TestCase):
         self.assertEqual((status, json.loads(data)["prompt"]), (200, "free software"))
         self.assertEqual(self.server.complete(tokens, max_tokens=4)["choices"][0]["text"],
                          self.server.complete("free software", max_tokens=4)["choices"][0]["text"])
+        status, _, data = self.server.ask("POST", "/detokenize", {"tokens": [*plain["tokens"], 288]})
+        self.assertEqual((status, json.loads(data)["error"]["param"]), (400, "tokens"))
+
+    def test_logprobs_of_completions_say_where_their_tokens_are(self):
+        body = {"grammar": 'root ::= "a\u00e9\u20acb"', "logprobs": 1, "prompt": "x", "temperature": 0, "max_tokens": 20}
+        whole = self.server.complete("x", **{k: v for k, v in body.items() if k != "prompt"})["choices"][0]
+        self.assertEqual(whole["text"], "a\u00e9\u20acb")
+        logprobs = whole["logprobs"]
+        # A token is a byte here: of one, two, three and one.
+        self.assertEqual(logprobs["text_offset"], [0, 1, 1, 2, 2, 2, 3])
+        for token, logprob, top in zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"]):
+            self.assertIn(len(top), (1, 2))
+            self.assertEqual(top[token], logprob)
+        streamed = [e["choices"][0]["logprobs"] for e in self.server.events("/v1/completions", body)]
+        self.assertEqual([o for piece in streamed if piece for o in piece["text_offset"]], logprobs["text_offset"])
 
     def test_what_is_wrong_is_said_in_openais_form(self):
         for path, body, status in [
@@ -364,8 +379,57 @@ class Serve(unittest.TestCase):
             error = json.loads(data)["error"]
             self.assertEqual(set(error), {"message", "type", "param", "code"})
             self.assertTrue(error["message"] and headers["X-Request-Id"])
-        self.assertEqual(self.server.ask("GET", "/v1/completions")[0], 405)
-        self.assertEqual(self.server.ask("POST", "/tokenize", "{}", Content_Type="text/plain")[0], 415)
+        for content_type, status in [("text/plain", 415), ("application/jsonx", 415), ("application/json ;charset=utf-8", 200),
+                                     ("Application/JSON", 200)]:
+            self.assertEqual(self.server.ask("POST", "/tokenize", '{"prompt": "a"}', Content_Type=content_type)[0], status, content_type)
+
+    def test_methods_are_those_of_http(self):
+        for method, path, allowed in [("GET", "/v1/completions", "POST"), ("HEAD", "/v1/completions", "POST"),
+                                      ("POST", "/readyz", "GET, HEAD"), ("DELETE", "/v1/models/licence", "GET, HEAD")]:
+            status, headers, _ = self.server.ask(method, path, None if method == "HEAD" else "{}")
+            self.assertEqual((status, headers["Allow"]), (405, allowed), (method, path))
+        for path in ("/", "/livez", "/readyz", "/v1/models", "/v1/models/licence"):
+            status, headers, data = self.server.ask("HEAD", path)
+            self.assertEqual((status, data), (200, b""), path)
+            self.assertEqual(headers["Content-Length"], str(len(self.server.ask("GET", path)[2])), path)
+        self.assertEqual(self.server.ask("HEAD", "/v1/models/none")[0], 404)
+
+    def test_heads_of_requests_are_read_as_http_says(self):
+        def talk(data):
+            with socket.create_connection(("127.0.0.1", self.server.port), seconds(30)) as s:
+                s.sendall(data)
+                answer = b""
+                while part := s.recv(1 << 16):
+                    answer += part
+                return answer
+        head = b" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 15\r\n"
+        body = b"\r\n{\"prompt\": \"a\"}GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        same = talk(b"POST /tokenize" + head + b"Content-Length: 15\r\n" + body)
+        self.assertTrue(same.startswith(b"HTTP/1.1 200 ") and same.endswith(b"alive\n"), same)
+        for what in (b"POST /tokenize", b"GET /livez"):
+            for more in (b"Content-Length: 3\r\n", b"content-length: 50\r\n"):
+                answer = talk(what + head + more + body)
+                self.assertTrue(answer.startswith(b"HTTP/1.1 400 "), answer)
+                self.assertNotIn(b"alive", answer)  # what the body hides is no request
+        for target, status in [(b"http://x/livez", 200), (b"HTTP://x:80/livez", 200), (b"http://x", 200), (b"http://x/nothing", 404)]:
+            self.assertTrue(talk(b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % target)
+                            .startswith(b"HTTP/1.1 %d " % status), target)
+
+    def test_schemas_of_tools_that_are_wrong_are_said(self):
+        endless = {"type": "function", "function": {"name": "f", "parameters": {"$ref": "#"}}}
+        status, _, data = self.server.ask("POST", "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "a"}], "tools": [endless], "tool_choice": "required"})
+        self.assertEqual((status, json.loads(data)["error"]["param"]), (400, "tools"), data)
+
+    def test_an_error_is_the_last_event_of_its_stream(self):
+        status, _, data = self.server.ask("POST", "/v1/completions", {
+            "prompt": "a", "max_tokens": 500, "n": 2, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True},
+            "timeout": 0.001})
+        self.assertEqual(status, 200)
+        blocks = data.decode().split("\n\n")
+        self.assertEqual(blocks.pop(), "")
+        self.assertEqual(json.loads(blocks.pop()[6:])["error"]["code"], "timeout")
+        self.assertNotIn("error", "".join(blocks))
 
     def test_templates_that_write_nothing_are_said(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -429,6 +493,10 @@ class Serve(unittest.TestCase):
         self.assertEqual(self.server.ask("GET", "/readyz")[0], 200)
         models = json.loads(self.server.ask("GET", "/v1/models")[2])
         self.assertEqual([m["id"] for m in models["data"]], ["licence"])
+        self.assertEqual(json.loads(self.server.ask("GET", "/v1/models/licence")[2]), models["data"][0])
+        for name in ("none", ""):
+            status, _, data = self.server.ask("GET", "/v1/models/" + name)
+            self.assertEqual((status, json.loads(data)["error"]["code"]), (404, "model_not_found"))
 
     def test_metrics_count(self):
         before = self.server.metrics()
@@ -458,7 +526,8 @@ class ServeSlow(unittest.TestCase):
             file.flush()
             server = Server("--api-key-file", file.name)
             for given, status in [({}, 401), ({"Authorization": "Bearer open"}, 401), ({"Authorization": "open-sesame"}, 401),
-                                  ({"Authorization": "Bearer open-sesame"}, 200)]:
+                                  ({"Authorization": "Bearer open-sesame"}, 200), ({"Authorization": "bearer open-sesame"}, 200),
+                                  ({"Authorization": "Bearer Open-Sesame"}, 401)]:
                 self.assertEqual(server.ask("GET", "/v1/models", **given)[0], status, given)
             self.assertEqual(server.ask("GET", "/readyz")[0], 200)
             self.assertEqual(server.stop(), 0)
@@ -517,6 +586,40 @@ class ServeSlow(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
             self.assertEqual(texts[0], texts[-1])
             self.assertEqual(accepted > 0 and steps < 400, bool(options), (accepted, steps))
+
+    def test_roles_and_contents_that_templates_do_not_know(self):
+        call = {"id": "a", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+
+        def talk(role="system", **answer):
+            return {"messages": [{"role": role, "content": "Be brief."}, {"role": "user", "content": "hi"},
+                                 {"role": "assistant", "tool_calls": [call], **answer},
+                                 {"role": "tool", "tool_call_id": "a", "content": "7"}], "temperature": 0, "max_tokens": 2}
+        joins = ("{% for m in messages %}{% if m.role == 'system' %}S{% endif %}{% if m.role in ('system', 'user', 'assistant', 'tool') %}"
+                 "{{ CONTENT }}{% endif %}{% endfor %}")
+        templates = {
+            "joins": joins.replace("CONTENT", "'<' + m['content'] + '>'"),  # null cannot be joined
+            "writes": joins.replace("CONTENT", "m.content"),                # null is written "None"
+            "asks": joins.replace("CONTENT", "'nothing' if m.content is none else m.content"),
+            "knows": joins.replace("CONTENT", "m.content") + "{% if messages[0].role == 'developer' %}D{% endif %}"}
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in templates.items():
+                path = os.path.join(folder, name)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+                server = Server("--chat-template", path)
+
+                def count(body):
+                    status, _, data = server.ask("POST", "/v1/chat/completions", body)
+                    self.assertEqual(status, 200, (name, data))
+                    return json.loads(data)["usage"]["prompt_tokens"]
+                empty = count(talk(content=""))
+                # What the server itself answers beside calls.
+                self.assertEqual(count(talk(content=None)), empty + (len("nothing") if name == "asks" else 0), name)
+                self.assertEqual(count(talk()), count(talk(content=None)), name)
+                # A developer's words are never lost where the template has no such role.
+                developer = count(talk(role="developer", content=""))
+                self.assertEqual(developer, empty - len("SBe brief.") + len("D") if name == "knows" else empty, name)
+                self.assertEqual(server.stop(), 0)
 
     def test_a_full_queue_and_deadlines(self):
         server = Server("--sequences", "1", "--queue", "1", "--ctx", "512")

@@ -5,6 +5,7 @@
 """
 
 import os
+import pty
 import shutil
 import stat
 import subprocess
@@ -55,6 +56,23 @@ class Bundles(Folder):
 
     def use(self, path, cwd=None, env=None):
         return run(*GENERATE, "--bundle", path, cwd=cwd, env={"BM_CACHE": "0", **(env or {})})
+
+    def test_on_a_terminal_it_is_not_said_behind_the_prompt(self):
+        path = self.bundle()
+        os.chmod(path, 0o664)
+        ours, its = pty.openpty()
+        with subprocess.Popen([PROGRAM, *GENERATE, "--bundle", path], stdout=subprocess.DEVNULL, stderr=its,
+                              env={**os.environ, "BM_CACHE": "0", "NO_COLOR": "1"}) as process:
+            os.close(its)
+            said = b""
+            try:
+                while part := os.read(ours, 4096):
+                    said += part
+            except OSError:  # EIO: nobody has the other end any more
+                pass
+            os.close(ours)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertTrue(any(line.startswith(b"bellmetal: ") for line in said.splitlines()), said)
 
     def test_each_way_of_others_to_write_one_is_refused_with_one_line(self):
         path = self.bundle()

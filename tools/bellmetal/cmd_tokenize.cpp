@@ -16,8 +16,7 @@ void add_tokenize(CLI::App& app, Run& run) {
   CLI::Option* text = command->add_option("TEXT", o.text, "The text");
   CLI::Option* file = command->add_option("--file,-f", o.file, "Take the text from FILE; -: stdin");
   CLI::Option* decode =
-      command->add_option("--decode", o.decode, "Token ids, with commas: print their text")
-          ->delimiter(',');
+      command->add_option("--decode", o.decode, "Token ids, with commas: print their text");
   text->excludes(file)->excludes(decode);
   file->excludes(decode);
   CLI::Option* ids = command->add_flag("--ids", o.is_ids_only, "Print the ids alone, in one line");

@@ -164,10 +164,10 @@ struct ExplainOptions {
 
 /// Shows the tokens of a text, or the text of tokens.
 struct TokenizeOptions {
-  std::string model;                ///< path of a GGUF file
-  std::optional<std::string> text;  ///< one of these three is given
-  std::string file;                 ///< "-": stdin
-  std::vector<int32_t> decode;
+  std::string model;                  ///< path of a GGUF file
+  std::optional<std::string> text;    ///< one of these three is given
+  std::string file;                   ///< "-": stdin
+  std::optional<std::string> decode;  ///< token ids with commas
   bool is_ids_only = false;
   bool has_ends = true;  ///< the tokens that the model puts around a text
   bool parse_special = false;

@@ -308,7 +308,8 @@ class ChatLoop {
 
 int run_chat(const ChatOptions& options) {
   const auto model_settings = ModelSettings::apply(options.model);
-  if (!model_settings) return report(model_settings.error(), options.model.json);
+  if (!model_settings)
+    return report_file(model_settings.error(), options.model.bundle, options.model.json);
   const auto plan = plan_sampling(options.sampling);
   if (!plan) return report(plan.error(), options.model.json);
   const bool is_terminal = ::isatty(STDIN_FILENO) != 0 && ::isatty(STDERR_FILENO) != 0;
@@ -318,6 +319,8 @@ int run_chat(const ChatOptions& options) {
     // Until there is somebody to talk to, Ctrl-C ends the program as it ends others.
     InterruptScope interrupt;
     if (const int code = model.open(options.model); code != kOk) return code;
+    if (const Status known = check_biases(*plan, model.tokenizer()); !known)
+      return report(known.error(), options.model.json);
     if (const int code = conversation.open(*plan); code != kOk) return code;
     ChatLoop loop(options, conversation);
     if (is_interrupted()) return kInterrupted;

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <cstdio>
 
 #include <nlohmann/json.hpp>
@@ -75,6 +77,8 @@ int generate(const GenerateOptions& options, SplitModel* split) {
   if (split)
     if (const Status loaded = split->wait_loaded(); !loaded)
       return report_file(loaded.error(), options.model.path, as_json);
+  if (const Status known = check_biases(*plan, model.tokenizer()); !known)
+    return report(known.error(), as_json);
   Answerer answerer(model, options.sampling, *plan);
   const auto tokens = model.tokenizer().encode(*prompt);
   if (!tokens) return report(tokens.error(), as_json);
@@ -91,6 +95,8 @@ int generate(const GenerateOptions& options, SplitModel* split) {
   });
   if (!answer) {
     end_text(shown, as_json);
+    // Behind the prompt. A file has one line of what went wrong, with it.
+    if (!as_json && shown.empty() && ::isatty(STDERR_FILENO) != 0) print_error("\n");
     return report(answer.error(), as_json);
   }
   return print(*answer, model, options);
@@ -117,7 +123,8 @@ int run_rank(GenerateOptions options) {
 
 int run_generate(const GenerateOptions& options) {
   const auto model_settings = ModelSettings::apply(options.model);
-  if (!model_settings) return report(model_settings.error(), options.model.json);
+  if (!model_settings)
+    return report_file(model_settings.error(), options.model.bundle, options.model.json);
   InterruptScope interrupt;
   return options.is_split ? run_rank(options) : generate(options, nullptr);
 }

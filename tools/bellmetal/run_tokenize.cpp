@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <memory>
 
@@ -54,13 +56,32 @@ std::string visible(std::string_view bytes) {
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+/// "100,259", as --ids prints them; nothing is no ids.
+Result<std::vector<int32_t>> parse_ids(std::string_view text) {
+  std::vector<int32_t> out;
+  while (!text.empty()) {
+    const std::string_view id = text.substr(0, text.find(','));
+    int32_t value = 0;
+    const auto [rest, error] = std::from_chars(id.data(), id.data() + id.size(), value);
+    if (error != std::errc() || rest != id.data() + id.size())
+      return fail(Code::kInvalidArgument, "--decode: \"{}\" is no token id", id);
+    out.push_back(value);
+    if (id.size() + 1 == text.size())
+      return fail(Code::kInvalidArgument, "--decode: \"\" is no token id");
+    text.remove_prefix(std::min(text.size(), id.size() + 1));
+  }
+  return out;
+}
+
 int print_text(const models::Tokenizer& tokenizer, const TokenizeOptions& options) {
-  for (const int32_t id : options.decode)
+  const auto ids = parse_ids(*options.decode);
+  if (!ids) return report(ids.error(), options.json);
+  for (const int32_t id : *ids)
     if (id < 0 || static_cast<size_t>(id) >= tokenizer.size())
       return report(Error{Code::kInvalidArgument,
                           fmt::format("token id {} in a vocabulary of {}", id, tokenizer.size())},
                     kUsage, options.json);
-  const std::string text = tokenizer.decode(options.decode, {.render_special = true});
+  const std::string text = tokenizer.decode(*ids, {.render_special = true});
   if (options.json)
     print_json({{"text", text}});
   else
@@ -101,7 +122,7 @@ int print_tokens(const models::Tokenizer& tokenizer, const std::vector<int32_t>&
 }  // namespace
 
 int run_tokenize(const TokenizeOptions& options) {
-  if (!options.text && options.file.empty() && options.decode.empty())
+  if (!options.text && options.file.empty() && !options.decode)
     return report(Error{Code::kInvalidArgument, "a TEXT, --file or --decode is needed"}, kUsage,
                   options.json);
   const auto file = models::GgufFile::open(options.model);
@@ -110,7 +131,7 @@ int run_tokenize(const TokenizeOptions& options) {
   if (!tokenizer)
     return report(Error{tokenizer.error().code, options.model + ": " + tokenizer.error().message},
                   options.json);
-  if (!options.decode.empty()) return print_text(**tokenizer, options);
+  if (options.decode) return print_text(**tokenizer, options);
   auto text = options.file.empty() ? Result<std::string>(*options.text) : read_text(options.file);
   if (!text) return report_file(text.error(), options.file, options.json);
   models::EncodeOptions encode{.parse_special = options.parse_special};

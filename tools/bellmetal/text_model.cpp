@@ -1,5 +1,7 @@
 #include "tools/bellmetal/text_model.h"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -94,8 +96,15 @@ Result<ModelSettings> ModelSettings::apply(const ModelOptions& options) {
   ModelSettings out;
   if (options.threads > 0)
     out.impl_->threads.emplace("BM_THREADS", std::to_string(options.threads));
-  if (!options.bundle.empty())
+  if (!options.bundle.empty()) {
+    // It is opened when the first kernel is wanted, whose errors are not the file's alone.
+    struct stat info{};
+    if (::stat(options.bundle.c_str(), &info) != 0)
+      return fail(code_from_errno(errno), "{}: {}", options.bundle, errno_text(errno));
+    if (!S_ISREG(info.st_mode))
+      return fail(Code::kInvalidArgument, "{} is not a regular file", options.bundle);
     out.impl_->bundle.emplace("BM_BUNDLE", BM_TRY(absolute_path(options.bundle)));
+  }
   return out;
 }
 
@@ -110,6 +119,14 @@ int TextModel::open(const ModelOptions& options, models::LlamaSession::NextStage
   auto tokenizer = models::Tokenizer::from_gguf(*file_);
   if (!tokenizer) return report_file(tokenizer.error());
   tokenizer_ = std::move(*tokenizer);
+  // Before it is loaded, whose errors are the file's.
+  if (const auto config = models::LlamaConfig::from_gguf(*file_);
+      config && options_.context > config->context_length)
+    return report(
+        Error{Code::kInvalidArgument,
+              fmt::format("{}: --ctx-size {} exceeds the {} positions the model was made for",
+                          options_.path, options_.context, config->context_length)},
+        options_.json);
   runtime::Device* first = nullptr;
   for (const std::string& name : runtime::device_list(options_.device)) {
     auto device = name.empty() ? runtime::default_device() : runtime::open_device(name);
@@ -172,6 +189,14 @@ Result<SamplingPlan> plan_sampling(const SamplingOptions& options) {
   if (!grammar.empty())
     plan.grammar = std::make_shared<const models::Grammar>(BM_TRY(models::Grammar::parse(grammar)));
   return plan;
+}
+
+Status check_biases(const SamplingPlan& plan, const models::Tokenizer& tokenizer) {
+  for (const models::LogitBias& b : plan.sampler.logit_bias)
+    if (static_cast<size_t>(b.token) >= tokenizer.size())
+      return fail(Code::kInvalidArgument, "--logit-bias: token {} is outside the vocabulary of {}",
+                  b.token, tokenizer.size());
+  return {};
 }
 
 Answerer::Answerer(TextModel& model, const SamplingOptions& options, const SamplingPlan& plan)

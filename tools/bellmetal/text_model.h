@@ -93,6 +93,9 @@ struct SamplingPlan {
 /// Errors: kInvalidArgument naming an option; what is wrong with a grammar, a schema or their file.
 Result<SamplingPlan> plan_sampling(const SamplingOptions& options);
 
+/// Errors: kInvalidArgument naming a token of --logit-bias that the model does not know.
+Status check_biases(const SamplingPlan& plan, const models::Tokenizer& tokenizer);
+
 /// Makes answers with one sampler, whose draws and window go on from one to the next.
 class Answerer {
  public:

@@ -129,6 +129,28 @@ TEST(CommandLine, EveryCommandHasHelpWithExamplesAndJson) {
 
 constexpr const char* kBundled = "models/bundled/licence.gguf";
 
+TEST(CommandLine, WhatTheModelCannotTakeIsAMistakeOfTheOptions) {
+  for (const std::vector<const char*>& options : std::vector<std::vector<const char*>>{
+           {"--ctx-size", "513"}, {"--logit-bias", "288+1"}, {"-l", "287+1", "-l", "288-inf"}}) {
+    std::vector<const char*> line = {"generate", kBundled, "a", "-n", "1", "--device", "NULL"};
+    line.insert(line.end(), options.begin(), options.end());
+    const Outcome outcome = run(line);
+    EXPECT_EQ(outcome.exit, kUsage) << options[0] << outcome.err;
+    EXPECT_NE(outcome.err.find(options[0][2] == 'c' ? "513" : "288"), std::string::npos)
+        << outcome.err;
+  }
+}
+
+TEST(CommandLine, ABundleThatIsNoFileIsSaidBeforeTheModelIsLoaded) {
+  for (const char* const bundle : {"/nowhere/b", "models"}) {
+    const Outcome outcome =
+        run({"generate", kBundled, "the prompt", "--device", "NULL", "--bundle", bundle});
+    EXPECT_EQ(outcome.exit, kBadFile) << outcome.err;
+    EXPECT_EQ(outcome.err.find("the prompt"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find(bundle), std::string::npos) << outcome.err;
+  }
+}
+
 TEST(CommandLine, TokenizeGivesTheIdsAndTakesThemBack) {
   const Outcome ids = run({"tokenize", kBundled, "a b", "--ids"});
   // <unk> <s> </s>, then byte b at 3 + b, then the mark for a space.
@@ -144,6 +166,11 @@ TEST(CommandLine, TokenizeGivesTheIdsAndTakesThemBack) {
   EXPECT_EQ(run({"tokenize", kBundled}).exit, kUsage);
   EXPECT_EQ(run({"tokenize", kBundled, "a", "--decode", "1"}).exit, kUsage);
   EXPECT_EQ(run({"tokenize", kBundled, "--decode", "999999"}).exit, kUsage);
+  // What --ids prints of nothing is no token, not token 0.
+  EXPECT_EQ(run({"tokenize", kBundled, "", "--ids", "--no-bos"}).out, "\n");
+  EXPECT_EQ(run({"tokenize", kBundled, "--decode", ""}).out, "\n");
+  for (const char* const wrong : {"1,,2", "1,", ",1", "1;2", "a"})
+    EXPECT_EQ(run({"tokenize", kBundled, "--decode", wrong}).exit, kUsage) << wrong;
   EXPECT_EQ(run({"tokenize", kBundled, "-f", "/nowhere/text"}).exit, kBadFile);
   EXPECT_EQ(run({"tokenize", "/nowhere/m.gguf", "a"}).exit, kBadFile);
 }

@@ -32,10 +32,37 @@ TEST(Request, AChatHasOpenAisFieldsAndDefaults) {
   EXPECT_FALSE(plain->top_logprobs || plain->seed || plain->is_stream);
 }
 
+TEST(Request, FieldsThatCannotBeHadMayBeNull) {
+  const auto r = parse_chat(
+      R"({"messages":[{"role":"user","content":"a"}],"functions":null,"function_call":null,
+          "audio":null,"prediction":null,"reasoning_effort":null,"verbosity":null,
+          "web_search_options":null,"prompt_cache_retention":"24h","stream":true,
+          "stream_options":{"include_obfuscation":false}})");
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_FALSE(r->has_stream_usage);
+}
+
+TEST(Request, AnAnswerWithoutContentHasNull) {
+  const auto r = parse_chat(
+      R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","tool_calls":[]}]})");
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_TRUE(r->messages[1].at("content").is_null());
+}
+
 TEST(Request, WhatIsWrongIsNamed) {
   const struct {
     const char *body, *param, *code;
   } rows[] = {
+      {R"({"messages":[{"role":"user","content":null}]})", "messages[0].content", "invalid_value"},
+      {R"({"messages":[{"role":"tool","tool_call_id":"a"}]})", "messages[0].content",
+       "invalid_value"},
+      {R"({"messages":[{"role":"user","content":"a"}],"functions":[{"name":"f"}]})", "functions",
+       "unsupported_parameter"},
+      {R"({"messages":[{"role":"user","content":"a"}],"reasoning_effort":"low"})",
+       "reasoning_effort", "unsupported_parameter"},
+      {R"({"messages":[{"role":"user","content":"a"}],"stream":true,
+           "stream_options":{"include_obfuscation":true}})",
+       "stream_options", "invalid_value"},
       {R"({"messages":[]})", "messages", "invalid_value"},
       {R"({})", "messages", "invalid_value"},
       {R"({"messages":[{"content":"a"}]})", "messages[0]", "invalid_value"},
