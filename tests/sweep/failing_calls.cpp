@@ -139,9 +139,13 @@ bool fails(Call call) {
   return true;
 }
 
+/// died_at is where _exit() was called: a thread that dies before the others are gone is the cause
+/// of the end.
+volatile bool is_exiting = false;
+
 void on_death(int number) {
   const Quiet quiet;
-  if (report != nullptr && report->died_at[0] == 0)
+  if (report != nullptr && (report->died_at[0] == 0 || is_exiting))
     write_stack(report->died_at, sizeof report->died_at);
   signal(number, SIG_DFL);
   raise(number);
@@ -375,6 +379,7 @@ void _exit(int code) {
   if (report != nullptr && report->died_at[0] == 0) {
     const Quiet quiet;
     write_stack(report->died_at, sizeof report->died_at);
+    is_exiting = true;
   }
   syscall(SYS_exit_group, code);
   __builtin_unreachable();
