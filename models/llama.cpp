@@ -231,7 +231,7 @@ Tensor Llama::make_slopes(const std::string& device) const {
 Tensor Llama::norm(const Tensor& x, const Norm& n) const {
   if (!n.is_used) return x;
   const auto numbers = [](const Tensor& t) { return t.is_valid() ? t.cast(DType::kF32) : t; };
-  const double epsilon = static_cast<double>(config_.norm_epsilon);
+  const double epsilon = n.epsilon > 0 ? n.epsilon : static_cast<double>(config_.norm_epsilon);
   if (config_.norm == NormKind::kLayer)
     return x.layer_norm(numbers(n.weight), numbers(n.bias), epsilon);
   const Tensor out = x.rms_norm(numbers(n.weight), epsilon);
@@ -265,6 +265,12 @@ Tensor Llama::mask_scores(size_t block, const Tensor& scores, const SymInt& coun
   const auto& [device, slopes] = place(block);
   const bool is_chunked = config.chunk != 0 && config.chunk < context_;
   const bool has_window = is_chunked || (config.window != 0 && config.window < context_);
+  if (const Tensor& bias = blocks_[block].distance_bias; bias.is_valid()) {
+    const Tensor at = positions(block, count, position);
+    const Tensor keys = Tensor::arange(position + count, DType::kI64, device);
+    const Tensor of_pair = bias.take(keys.unsqueeze(0) - at.unsqueeze(1) + int64_t{context_ - 1});
+    return scores + of_pair.permute({2, 0, 1}).unsqueeze(1);
+  }
   if ((count.is(1) || !config_.is_causal) && !has_window && !slopes.is_valid()) return scores;
   const Tensor query_at = positions(block, count, position).unsqueeze(1);
   const Tensor key_at = Tensor::arange(position + count, DType::kI64, device).unsqueeze(0);
@@ -637,10 +643,14 @@ Tensor Llama::encode(const Tensor& tokens, const SymInt& count,
   Tensor x = embed(tokens.shrink({{0, count}}), [&](const Tensor& table) {
     return table.shrink({{0, count}, {0, config_.embedding_length}});
   });
-  for (size_t i = 0; i < blocks_.size(); ++i)
-    x = run_block(i, bring(i, x), {},
+  Tensor inputs = layer_inputs(tokens.shrink({{0, count}}), x);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (inputs.is_valid()) inputs = bring(i, inputs);
+    x = run_block(i, bring(i, x), inputs,
                   [&](const Tensor& in) { return attend_all(i, in, count, rope); });
-  return norm(x, output_norm_).contiguous();
+  }
+  const Tensor out = norm(x, output_norm_).contiguous();
+  return output_.matrix.is_valid() ? project(QuantisedActivations(out), output_).contiguous() : out;
 }
 
 Tensor Llama::forward(const Tensor& in, const SymInt& count, const SymInt& position,

@@ -154,6 +154,7 @@ class Llama {
   struct Norm {
     bool is_used = false;
     Tensor weight, bias;
+    double epsilon = 0;  ///< 0: the model's
   };
   /// A matrix and its bias, which is invalid where the model has none.
   struct Projection {
@@ -240,6 +241,9 @@ class Llama {
     Projection gate, up, down;
     Experts experts;
     Tensor sinks;  ///< [heads]; invalid without kSinks
+    /// [2 · context − 1, heads]: what is added to scores of keys so far from the query, from the
+    /// farthest before it to the farthest behind. Invalid without kDistanceBias.
+    Tensor distance_bias;
     LayerInput layer_input;
     Altup altup;
     Tensor scale;  ///< [1]: of what the block gives; invalid where there is none
@@ -252,7 +256,7 @@ class Llama {
   uint64_t attached_bytes_ = 0, uploaded_bytes_ = 0;
   bool has_plain_matrices_ = false;
   Matrix embedding_;
-  Matrix layer_embedding_;  ///< [vocabulary, blocks · layer input length]
+  Matrix layer_embedding_;  ///< [vocabulary, blocks · layer input length]; encoders have none
   Projection layer_projection_;
   Norm layer_norm_;
   std::vector<Matrix> altup_in_, altup_out_;  ///< of all vectors of a token but the first

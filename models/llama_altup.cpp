@@ -23,13 +23,14 @@ Tensor Llama::layer_inputs(const Tensor& tokens, const Tensor& x) const {
   const int64_t length = config_.layer_input_length, blocks = config_.block_count;
   const SymInt rows = x.size(0);
   const double width = static_cast<double>(config_.embedding_length);
-  const Tensor own = layer_embedding_.take(tokens) * std::sqrt(static_cast<double>(length));
   const Tensor projected =
       (project(QuantisedActivations(x.contiguous()), layer_projection_) * (1 / std::sqrt(width)))
           .contiguous()
           .reshape({rows, blocks, length});
-  return ((norm(projected, layer_norm_).reshape({rows, blocks * length}) + own) * kHalf)
-      .contiguous();
+  const Tensor of_state = norm(projected, layer_norm_).reshape({rows, blocks * length});
+  if (!layer_embedding_.is_valid()) return of_state.contiguous();
+  const Tensor own = layer_embedding_.take(tokens) * std::sqrt(static_cast<double>(length));
+  return ((of_state + own) * kHalf).contiguous();
 }
 
 Tensor Llama::layer_input(size_t block, const Tensor& x, const Tensor& inputs) const {

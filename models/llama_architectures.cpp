@@ -28,10 +28,14 @@ constexpr const char *kWindow = "attention.sliding_window",
 constexpr const char* kSections = "rope.dimension_sections n_deepstack_layers";
 #define BM_STATE_KEYS \
   "ssm.conv_kernel ssm.inner_size ssm.state_size ssm.time_step_rank ssm.group_count"
+#define BM_LATENT_KEYS                                                     \
+  "attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla " \
+  "attention.value_length_mla rope.scaling.yarn_log_multiplier"
 constexpr const char* kLatentKeys =
-    "attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla "
-    "attention.value_length_mla rope.scaling.yarn_log_multiplier attention.temperature_length "
-    "attention.temperature_scale";
+    BM_LATENT_KEYS " attention.temperature_length attention.temperature_scale";
+#define BM_INDEXER_KEYS                                         \
+  " attention.indexer.head_count attention.indexer.key_length " \
+  "attention.indexer.top_k"
 #define BM_SHIFT_KEYS "wkv.head_size token_shift_count rescale_every_n_layers"
 #define BM_RANK_KEYS                                    \
   "attention.decay_lora_rank attention.iclr_lora_rank " \
@@ -76,6 +80,9 @@ constexpr Architecture kArchitectures[] = {
     {"deci", kInter, kRms, kGated, kSilu, kUnevenBlocks | kMayLackAttention, 0, ""},
     {"deepseek", kInter, kRms, kGated, kSilu, kMoe, 0, ""},
     {"deepseek2", kInter, kRms, kGated, kSilu, kMoe | kLatent | kTemperature, 0, kLatentKeys},
+    {"deepseek2-ocr", kHalves, kRms, kGated, kSilu, kMoe, 0, ""},
+    {"deepseek32", kInter, kRms, kGated, kSilu, kMoe | kLatent | kSigmoidGating | kIndexed, 0,
+     BM_LATENT_KEYS BM_INDEXER_KEYS " nextn_predict_layers"},
     {"dots1", kHalves, kRms, kGated, kSilu, kMoe, 0, ""},
     {"ernie4_5", kInter, kRms, kGated, kSilu, 0, 0, ""},
     {"ernie4_5-moe", kInter, kRms, kGated, kSilu, kNormMoe, 0, ""},
@@ -97,6 +104,13 @@ constexpr Architecture kArchitectures[] = {
     {"gemma-embedding", kHalves, kRms, kGated, kGelu, kScaledEmbedding | kPostNorms | kNoLogits, 6,
      "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
      "attention.scale"},
+    {"gemma-embedding2", kHalves, kRms, kGated, kGelu,
+     kScaledEmbedding | kPostNorms | kUnevenBlocks | kLayerInputs | kUnscaledScores | kValueNorm |
+         kNoLogits,
+     6,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "embedding_length_per_layer_input embedding_length_out attention.key_length_swa "
+     "attention.value_length_swa rope.dimension_count_swa"},
     {"gemma3n", kHalves, kRms, kGated, kGelu, kGemma3n, 5,
      "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
      "final_logit_softcapping attention.shared_kv_layers embedding_length_per_layer_input "
@@ -105,6 +119,9 @@ constexpr Architecture kArchitectures[] = {
      "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
      "final_logit_softcapping attention.shared_kv_layers embedding_length_per_layer_input "
      "attention.key_length_swa attention.value_length_swa rope.dimension_count_swa"},
+    {"glm-dsa", kInter, kRms, kGated, kSilu, kMoe | kLatent | kSigmoidGating | kIndexed, 0,
+     BM_LATENT_KEYS BM_INDEXER_KEYS
+     " attention.indexer.types rope.dimension_sections nextn_predict_layers"},
     {"glm4", kInter, kRms, kFused, kSilu, kPostNorms, 0, ""},
     {"glm4moe", kHalves, kRms, kGated, kSilu, kMoe | kSigmoidGating | kLateFeedForwardNorm, 0,
      "nextn_predict_layers"},
@@ -127,6 +144,7 @@ constexpr Architecture kArchitectures[] = {
     {"hunyuan-moe", kHalves, kRms, kGated, kSilu, kNormMoe | kSharedExpert | kLateHeadNorms, 0, ""},
     {"hunyuan_vl", kHalves, kRms, kGated, kSilu, kLateHeadNorms, 0,
      "rope.dimension_sections rope.scaling.alpha"},
+    {"hy_v3", kHalves, kRms, kGated, kSilu, kMoe | kSigmoidGating, 0, "nextn_predict_layers"},
     {"internlm2", kInter, kRms, kGated, kSilu, 0, 0, ""},
     {"jais", kNone, kLayer, kGated, kSilu, kAlibi, 0, "attention.max_alibi_bias"},
     {"jais2", kHalves, kLayer, kPlain, kRelu2, 0, 0, ""},
@@ -165,6 +183,8 @@ constexpr Architecture kArchitectures[] = {
     {"minicpm3", kHalves, kRms, kGated, kSilu, kLatent, 0,
      "attention.q_lora_rank attention.kv_lora_rank"},
     {"minimax-m2", kHalves, kRms, kGated, kSilu, kNormMoe, 0, ""},
+    {"minimax-m3", kHalves, kRms, kGated, kClamped, kMoe | kSigmoidGating | kIndexed, 0,
+     BM_INDEXER_KEYS " attention.indexer.block_size attention.indexer.local_blocks"},
     {"mistral3", kInter, kRms, kGated, kSilu, kNormMoe | kTemperature, 0,
      "attention.temperature_length attention.temperature_scale "
      "rope.scaling.yarn_log_multiplier"},
@@ -174,6 +194,9 @@ constexpr Architecture kArchitectures[] = {
      "hidden_activation"},
     {"mpt", kNone, kLayer, kPlain, kGelu, kAlibi, 0,
      "attention.clamp_kqv attention.max_alibi_bias"},
+    {"muse-glimmer", kInter, kRms, kGated, kSilu, kPostNorms | kGatedAttention | kNoRopeInGlobal, 4,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa logit_scale "
+     "final_logit_softcapping"},
     {"nanbeige", kInter, kRms, kGated, kSilu, 0, 0,
      "attention.head_dim num_loops skip_loop_final_norm"},
     {"nemotron", kHalves, kLayer, kPlain, kRelu2, 0, 0, ""},
@@ -218,6 +241,9 @@ constexpr Architecture kArchitectures[] = {
     {"smallthinker", kHalves, kRms, kGated, kRelu,
      kNormMoe | kSigmoidGating | kEarlyRouter | kNoRopeInGlobal | kGlobalFirst, 4, kWindows},
     {"smollm3", kInter, kRms, kGated, kSilu, kNoRopeInEveryFourth, 0, ""},
+    {"spark2_5", kHalves, kRms, kGated, kGelu, kUnevenBlocks | kGatedAttention, 0,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "rope.dimension_count_swa"},
     {"stablelm", kHalves, kLayer, kGated, kSilu, kMayLackFeedForwardNorm, 0,
      "use_parallel_residual"},
     {"starcoder", kNone, kLayer, kPlain, kGelu, kPositionTable, 0, ""},
@@ -227,7 +253,33 @@ constexpr Architecture kArchitectures[] = {
      "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
      "rope.dimension_count_swa swiglu_clamp_exp swiglu_clamp_shexp moe_every_n_layers "
      "nextn_predict_layers"},
+    {"t5encoder", kNone, kRms, kGated, kGelu,
+     kNoLogits | kDistanceBias | kUnscaledScores | kTensorsTellFeedForward, 0,
+     "attention.relative_buckets_count"},
     {"xverse", kInter, kRms, kGated, kSilu, 0, 0, ""},
+};
+
+/// Files that are no language model of the kind known here, and what they are instead.
+struct Refused {
+  const char *name, *why;
+};
+constexpr const char *kDiffuses = "it fills in a text in steps, in any order (diffusion)",
+                     *kGuesses = "it guesses tokens for another model and is none by itself",
+                     *kSpeaks = "it makes sound";
+constexpr Refused kRefused[] = {
+    {"clip", "it is the part of a model that reads pictures and sound (a mmproj file)"},
+    {"dflash", kGuesses},
+    {"dream", kDiffuses},
+    {"eagle3", kGuesses},
+    {"gemma4-assistant", kGuesses},
+    {"grovemoe", "groups of its experts share further ones"},
+    {"llada", kDiffuses},
+    {"llada-moe", kDiffuses},
+    {"pockettts", kSpeaks},
+    {"qwen3tts", kSpeaks},
+    {"rnd1", kDiffuses},
+    {"t5", "an encoder reads the text and a decoder writes another (t5encoder is known)"},
+    {"wavtokenizer-dec", kSpeaks},
 };
 
 }  // namespace
@@ -240,6 +292,10 @@ Result<const Architecture*> find_architecture(std::string_view name) {
     if (name == row.name) return &row;
     known += std::string(known.empty() ? "" : ", ") + row.name;
   }
+  for (const Refused& refused : kRefused)
+    if (name == refused.name)
+      return fail(Code::kUnsupported, "model architecture \"{}\" is not supported: {}", name,
+                  refused.why);
   return fail(Code::kUnsupported, "model architecture \"{}\" is not supported (known: {})", name,
               known);
 }

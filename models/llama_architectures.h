@@ -103,6 +103,12 @@ enum Trait : uint64_t {
   kKeyDecay = 1ull << 59,    ///< a delta network whose state decays by channels of the keys
   kDenseToo = 1ull << 60,    ///< blocks with experts may have a dense feed-forward; √½ of their sum
   kChannelMix = 1ull << 58,  ///< feed-forwards read the token before too
+  /// An indexer chooses which positions attention reads. Texts that it takes whole are as with
+  /// others; longer ones are refused.
+  kIndexed = 1ull << 61,
+  /// Scores have a number added that heads learned for each distance. Source: "Exploring the Limits
+  /// of Transfer Learning with a Unified Text-to-Text Transformer" (2019), section 2.1.
+  kDistanceBias = 1ull << 62,
 };
 
 struct Architecture {
@@ -121,7 +127,7 @@ struct Architecture {
 };
 
 std::span<const Architecture> architectures();
-/// Errors: kUnsupported, naming those that are known.
+/// Errors: kUnsupported, naming those that are known, or what keeps one from being.
 Result<const Architecture*> find_architecture(std::string_view name);
 
 }  // namespace bm::models

@@ -86,6 +86,10 @@ Status check_keys(const GgufFile& file, const Architecture& row, const std::stri
     return std::find(std::begin(list), std::end(list), key) != std::end(list);
   };
   for (const auto& [key, value] : file.metadata()) {
+    // Weights that were turned before they were quantised: what they are multiplied with has to be.
+    if (key.starts_with("prism."))
+      return fail(Code::kUnsupported, "metadata {} is not understood: weights are kept rotated",
+                  quote_name(key));
     if (!key.starts_with(p)) continue;
     const std::string_view name = key.substr(p.size());
     if (!is_in(name, kReadKeys) && !is_in(name, kIdleKeys) && name != kPoolingKey &&
@@ -218,7 +222,8 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   // there. Source: llama.cpp, src/models/gemma3.cpp, olmo2.cpp.
   c->local_rope = c->rope;
   const bool is_gemma3 = c->architecture == "gemma3" || c->architecture == "gemma-embedding";
-  const bool is_gemma4 = c->architecture == "gemma3n" || c->architecture == "gemma4";
+  const bool is_gemma4 = c->architecture == "gemma3n" || c->architecture == "gemma4" ||
+                         c->architecture == "gemma-embedding2";
   const bool is_plamo = c->architecture == "plamo3";
   const bool is_plain = c->row->has(kPlainLocalRope);
   if (is_gemma3 || is_gemma4 || is_plamo || is_plain) c->local_rope = RopeConfig{};
@@ -290,6 +295,18 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   c->logit_softcap =
       BM_TRY(scale_or(file, *c, "final_logit_softcapping", is_capped ? 30.0F : 0.0F));
   c->qkv_limit = BM_TRY(scale_or(file, *c, "attention.clamp_kqv", 0));
+  // Half of them are of what comes later, and half of those of one distance each.
+  if (c->row->has(kDistanceBias)) {
+    const std::string key = p + "attention.relative_buckets_count";
+    c->distance_buckets = BM_TRY(need(file, key, 128));
+    if (c->distance_buckets % 4 != 0)
+      return fail(Code::kCorrupt, "metadata {} {} is not a multiple of 4", key,
+                  c->distance_buckets);
+    if (c->head_count_kv != c->head_count)
+      return fail(Code::kUnsupported,
+                  "metadata {}attention.head_count_kv {} is not the number of heads, {}", p,
+                  c->head_count_kv, c->head_count);
+  }
   if (c->row->has(kAlibi))
     c->alibi_bias = BM_TRY(scale_or(file, *c, "attention.max_alibi_bias", 8));
   c->is_parallel = c->row->has(kParallelBlock);
@@ -330,6 +347,7 @@ Status read_expert_lengths(const GgufFile& file, const std::string& p, LlamaConf
     return fail(Code::kCorrupt, "metadata {}expert_shared_count {} is too large", p, shared_count);
   // Hunyuan counts shared experts and has one matrix of the length of a dense block.
   if (is_counted && !c->row->has(kSharedExpert)) shared = shared_count * e.length;
+  if (c->architecture == "hy_v3" && shared == 0) shared = e.length;
   e.shared_length = BM_TRY(file.get_u32(p + "expert_shared_feed_forward_length", shared));
   // Ling 2 says how long one shared expert is, and how many there are.
   if (c->architecture == "bailingmoe2" && is_counted && e.shared_length <= kMaxWidth &&
@@ -410,6 +428,19 @@ Status read_latent(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   return {};
 }
 
+/// How long a text may be for the indexer to choose all of it. Source: "DeepSeek-V3.2" (2025),
+/// section 2.1 (the best positions); llama.cpp, src/models/minimax-m3.cpp (the best blocks).
+Status read_indexer(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  if (!c->row->has(kIndexed)) return {};
+  const std::string key = p + "attention.indexer.top_k";
+  uint64_t chosen = BM_TRY(need(file, key, kMaxContext));
+  if (has_key(*c->row, "attention.indexer.block_size"))
+    chosen *= BM_TRY(need(file, p + "attention.indexer.block_size", kMaxContext));
+  if (chosen >= c->context_length) return {};
+  c->context_length = c->indexed_from = static_cast<uint32_t>(chosen);
+  return {};
+}
+
 /// Numbers of a key for every block: an array of them, or one for all.
 Status read_floats(const GgufFile& file, const std::string& key, LlamaConfig* c,
                    const std::function<void(BlockConfig&, float)>& put,
@@ -448,6 +479,10 @@ Status read_activation(const GgufFile& file, const std::string& p, LlamaConfig* 
                     : name == "gelu" ? Activation::kGelu
                                      : Activation::kReluSquared;
   }
+  // The first T5 has no gate. Source: llama.cpp, src/models/t5.cpp.
+  if (c->architecture == "t5encoder" &&
+      file.find_tensor(c->block_prefix(0) + "ffn_gate.weight") == nullptr)
+    c->activation = Activation::kRelu;
   if (c->activation != Activation::kXielu) return {};
   const auto softplus = [](float x) { return x > 20 ? x : std::log1p(std::exp(x)); };
   // Keys without a prefix. Source: llama.cpp, src/models/apertus.cpp, ggml_xielu().
@@ -817,7 +852,11 @@ Status read_head_lengths(const GgufFile& file, const std::string& p, LlamaConfig
     return fail(Code::kUnsupported,
                 "metadata {}attention.value_length {} differs from the key length {}", p,
                 value_length, c->head_length);
-  c->rope_length = BM_TRY(need_or(file, p + "rope.dimension_count", c->head_length, kMaxWidth));
+  // Its files say 0, the part of a latent head. Source: llama.cpp, src/models/deepseek2.cpp.
+  const bool is_ocr = c->architecture == "deepseek2-ocr";
+  c->rope_length =
+      is_ocr ? c->head_length
+             : BM_TRY(need_or(file, p + "rope.dimension_count", c->head_length, kMaxWidth));
   return {};
 }
 
@@ -880,6 +919,10 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   BM_TRY(check_keys(file, *c.row, p));
   c.context_length = BM_TRY(need(file, p + "context_length", kMaxContext));
   c.embedding_length = BM_TRY(need(file, p + "embedding_length", kMaxWidth));
+  c.output_length = c.embedding_length;
+  if (has_key(*c.row, "embedding_length_out"))
+    c.output_length =
+        BM_TRY(need_or(file, p + "embedding_length_out", c.embedding_length, kMaxWidth));
   c.block_count = BM_TRY(need(file, p + "block_count", kMaxBlocks));
   if (has_key(*c.row, "nextn_predict_layers"))
     c.draft_block_count = BM_TRY(file.get_u32(p + "nextn_predict_layers", 0));
@@ -932,6 +975,8 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
     c.alibi_bias = 8;
     for (BlockConfig& b : c.blocks) b.is_rotated = false;
   }
+  // After what is scaled by the length that the model was trained for.
+  BM_TRY(read_indexer(file, p, &c));
   c.has_tied_output = file.find_tensor("output.weight") == nullptr;
   const GgufTensor& embedding = *BM_TRY(file.tensor("token_embd.weight"));
   if (embedding.rank != 2 || embedding.dims[1] == 0 || embedding.dims[1] > kMaxContext)

@@ -113,8 +113,10 @@ struct AltupConfig {
 
 struct LlamaConfig {
   std::string architecture;     ///< "llama", "qwen2", "qwen3", "gemma" …
-  uint32_t context_length = 0;  ///< tokens the model was trained for
+  uint32_t context_length = 0;  ///< tokens the model was trained for, or those it can be run with
+  uint32_t indexed_from = 0;  ///< positions beyond which an indexer chooses; 0: attention reads all
   uint32_t embedding_length = 0;
+  uint32_t output_length = 0;  ///< of what encoders give: embedding_length, or what they make of it
   uint32_t block_count = 0;
   uint32_t loop_length = 0;    ///< blocks of a pass; all passes have the same weights. 0: one pass
   bool has_loop_norm = false;  ///< what a pass gives the next is normalised, as the output is
@@ -152,14 +154,19 @@ struct LlamaConfig {
   uint32_t temperature_length = 0, temperature_offset = 0;
   bool has_l2_norm = false;  ///< rotated queries and keys are divided by their root mean square
   float qkv_limit = 0.0F;    ///< queries, keys and values are clipped to ±limit; 0: they are not
-  float alibi_bias = 0.0F;   ///< largest slope's exponent; see llama.cpp, ggml_soft_max_ext()
-  bool is_parallel = false;  ///< kParallelBlock, or the file says so
+  uint32_t distance_buckets = 0;  ///< of learned numbers for distances; 0: there are none
+  float alibi_bias = 0.0F;        ///< largest slope's exponent; see llama.cpp, ggml_soft_max_ext()
+  bool is_parallel = false;       ///< kParallelBlock, or the file says so
   bool has_tied_output = false;
   bool is_causal = true;  ///< false: every token sees all others, and hidden states are the result
   Activation activation = Activation::kSilu;  ///< that of the row, unless the file says otherwise
   const Architecture* row = nullptr;
   NormKind norm = NormKind::kRms;  ///< likewise
 
+  /// What names of the tensors of a block begin with.
+  std::string block_prefix(size_t block) const {
+    return (row->has(kDistanceBias) ? "enc.blk." : "blk.") + std::to_string(block) + ".";
+  }
   const HeadKind& heads_of(size_t block) const { return head_kinds[blocks[block].heads]; }
   bool has_own_kv(size_t block) const {
     return blocks[block].has_attention && blocks[block].kv_block == block;

@@ -28,7 +28,7 @@ struct LlamaEncoder::Impl {
     to.size = text.size_bytes();
     unwrap(runtime::copy_in(to, std::as_bytes(text)));
     const Tensor& out = run.capture(tokens);
-    hidden.resize(text.size() * model->config().embedding_length);
+    hidden.resize(text.size() * model->config().output_length);
     runtime::Buffer from = out.buffer();
     from.size = hidden.size() * sizeof(float);
     unwrap(runtime::copy_out(std::as_writable_bytes(std::span(hidden)), from));

@@ -19,7 +19,7 @@ class LlamaEncoder {
   /// One whole text. Errors: kInvalidArgument (no tokens, more than the context, id out of range);
   /// errors of the device.
   Status encode(std::span<const int32_t> tokens);
-  /// Hidden states of the last text, [tokens, embedding length].
+  /// Hidden states of the last text, [tokens, LlamaConfig::output_length].
   std::span<const float> hidden() const;
 
  private:

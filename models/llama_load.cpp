@@ -105,6 +105,11 @@ class LlamaLoader {
     BM_TRY(open_devices());
     model_->context_ =
         options_.context ? options_.context : std::min<uint32_t>(c.context_length, 4096);
+    if (c.indexed_from > 0 && model_->context_ > c.indexed_from)
+      return fail(Code::kUnsupported,
+                  "context {}: from position {} on an indexer of {} chooses what is read, which is "
+                  "not supported",
+                  model_->context_, c.indexed_from, c.architecture);
     if (model_->context_ > c.context_length)
       return fail(Code::kInvalidArgument,
                   "context {} exceeds the {} positions the model was made for", model_->context_,
@@ -177,7 +182,7 @@ class LlamaLoader {
     std::vector<double> bytes(blocks);
     for (const GgufTensor& t : file_->tensors())
       for (uint32_t i = 0; i < blocks; ++i)
-        if (t.name.starts_with(fmt::format("blk.{}.", i)))
+        if (t.name.starts_with(model_->config_.block_prefix(i)))
           bytes[i] += static_cast<double>(t.data.size());
     if (options_.stages > 1 && !model_->config_.is_causal)
       return fail(Code::kUnsupported,
@@ -424,6 +429,7 @@ class LlamaLoader {
     for (uint32_t i = 0; i < c.block_count; ++i) {
       const std::string p = fmt::format("blk.{}.", i);
       if (name == p + "attn_rot_embd.weight") return true;
+      if (c.row->has(kIndexed) && name.starts_with(p + "indexer.")) return true;
       // Blocks that read the keys and values of others were trained with some of their own.
       if (c.blocks[i].kv_block == i) continue;
       for (const char* unused : {"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"})
@@ -495,6 +501,37 @@ class LlamaLoader {
     return load_norm(name, {is_whole ? heads * length : length}, Need::kIfThere);
   }
 
+  /// Distances share numbers by buckets: half of those of a direction are of one distance each, the
+  /// others grow like powers up to 128. Blocks without a tensor have the first one's. Source:
+  /// transformers, modeling_t5.py, _relative_position_bucket().
+  Status load_distance_bias(const std::string& p, Llama::Block* b) {
+    const LlamaConfig& c = model_->config_;
+    const uint32_t buckets = c.distance_buckets, heads = c.head_count;
+    if (buckets == 0) return {};
+    const bool has_own = file_->find_tensor(p + "attn_rel_b.weight") != nullptr;
+    const std::string name = (has_own ? p : c.block_prefix(0)) + "attn_rel_b.weight";
+    const GgufTensor& t = *BM_TRY(find(name, {heads, buckets}));
+    if (!is_loading_) return {};
+    std::vector<float> learned(t.value_count), each;
+    BM_TRY(dequantize_row(t.type, t.data, learned));
+    const int64_t farthest = int64_t{model_->context_} - 1, half = buckets / 2, exact = half / 2;
+    for (int64_t d = -farthest; d <= farthest; ++d) {
+      const int64_t distance = std::abs(d);
+      int64_t bucket = distance;
+      if (distance >= exact) {
+        const double share = std::log(static_cast<double>(distance) / static_cast<double>(exact)) /
+                             std::log(128.0 / static_cast<double>(exact));
+        const auto further = static_cast<int64_t>(share * static_cast<double>(half - exact));
+        bucket = std::min(half - 1, exact + further);
+      }
+      if (d > 0) bucket += half;
+      const auto row = learned.begin() + bucket * heads;
+      each.insert(each.end(), row, row + heads);
+    }
+    b->distance_bias = Tensor::from(each, {2 * farthest + 1, int64_t{heads}}, device_name());
+    return {};
+  }
+
   static constexpr std::array kHeadMatrices = {"attn_q", "attn_k", "attn_v"};
 
   /// Whether what makes queries, keys and values is one matrix on the device: one launch for a
@@ -543,6 +580,7 @@ class LlamaLoader {
                    results = uint64_t{kind.count} * kind.value_length;
     if (c.latent.rank > 0) return load_latent_attention(p, b);
     if (c.row->has(kSinks)) b->sinks = BM_TRY(load(p + "attn_sinks.weight", {kind.count}));
+    BM_TRY(load_distance_bias(p, b));
     if (c.row->has(kMayHaveSinks))
       BM_TRY(load_optional(b->sinks, p + "attn_sinks.weight", {kind.count}));
     const bool has_kv = c.has_own_kv(block);
@@ -560,7 +598,8 @@ class LlamaLoader {
       if (!c.row->has(kValueNorm) || file_->find_tensor(p + "attn_v.weight"))
         b->value = BM_TRY(load_projection(p + "attn_v", width, values));
     }
-    b->output = BM_TRY(load_projection(p + "attn_output", results, width));
+    const char* const output = c.row->has(kDistanceBias) ? "attn_o" : "attn_output";
+    b->output = BM_TRY(load_projection(p + output, results, width));
     if (c.row->has(kGatedAttention)) {
       // Of every result, or of every head.
       const GgufTensor& gate = *BM_TRY(file_->tensor(p + "attn_gate.weight"));
@@ -851,6 +890,9 @@ class LlamaLoader {
           load_norm(p + (is_grok ? "attn_output_norm" : after_attention), {width}, Need::kYes));
       b->feed_forward_post_norm = BM_TRY(
           load_norm(p + (is_late ? "layer_output_norm" : "post_ffw_norm"), {width}, Need::kYes));
+      // A number of its own, in no key. Source: llama.cpp, src/models/muse-glimmer.cpp.
+      if (c.architecture == "muse-glimmer")
+        b->attention_post_norm.epsilon = b->feed_forward_post_norm.epsilon = 1e-8;
     }
     if (c.row->has(kNoPreNorms) || c.row->has(kParallelBlock)) return {};
     // Of a block that is one of several things the norm goes by the name of attention's.
@@ -876,7 +918,10 @@ class LlamaLoader {
                   "supported; convert the model anew",
                   p);
     x.router = BM_TRY(load_projection(p + "ffn_gate_inp", width, e.count));
-    BM_TRY(load_optional(x.router_bias, p + "exp_probs_b.bias", {e.count}));
+    // The converter of Hy3 leaves the suffix out.
+    const bool has_suffix = file_->find_tensor(p + "exp_probs_b") == nullptr;
+    BM_TRY(load_optional(x.router_bias, p + (has_suffix ? "exp_probs_b.bias" : "exp_probs_b"),
+                         {e.count}));
     if (c.row->has(kExpertsOfInput))
       x.before = BM_TRY(load_norm(p + "ffn_norm_exps", {width}, Need::kYes));
     if (c.row->has(kExpertsBesideDense)) {
@@ -966,7 +1011,7 @@ class LlamaLoader {
         model_->blocks_[i] = model_->blocks_[i % c.loop_length];
         continue;
       }
-      const std::string p = fmt::format("blk.{}.", i);
+      const std::string p = c.block_prefix(i);
       Llama::Block b;
       BM_TRY(load_norms(i, p, &b));
       if (model_->is_rwkv())
@@ -1003,6 +1048,7 @@ class LlamaLoader {
     model_->embedding_ = BM_TRY(load_matrix(kEmbedding, width, c.vocab_size));
     if (c.row->has(kEmbeddingNorm))
       model_->embedding_norm_ = BM_TRY(load_norm("token_embd_norm", {width}, Need::kYes));
+    if (c.architecture == "muse-glimmer") model_->embedding_norm_.is_used = true;  // without a gain
     if (c.row->has(kPositionTable))
       model_->positions_ = BM_TRY(load("position_embd.weight", {width, c.context_length}));
     BM_TRY(load_layer_inputs());
@@ -1015,7 +1061,8 @@ class LlamaLoader {
     const uint64_t width = c.embedding_length,
                    length = uint64_t{c.layer_input_length} * c.block_count;
     if (length > 0) {
-      model_->layer_embedding_ = BM_TRY(load_matrix(kLayerEmbedding, length, c.vocab_size));
+      if (c.is_causal)
+        model_->layer_embedding_ = BM_TRY(load_matrix(kLayerEmbedding, length, c.vocab_size));
       model_->layer_projection_ = BM_TRY(load_projection("per_layer_model_proj", width, length));
       model_->layer_norm_ =
           BM_TRY(load_norm("per_layer_proj_norm", {c.layer_input_length}, Need::kYes));
@@ -1067,7 +1114,7 @@ class LlamaLoader {
     const LlamaConfig& c = model_->config_;
     const uint64_t width = c.embedding_length;
     // LFM2 calls what stands before the logits the embeddings' norm; older files do not.
-    const bool is_neo = c.architecture == "neo-bert";
+    const bool is_neo = c.architecture == "neo-bert" || c.row->has(kDistanceBias);
     const bool is_lfm = c.row->has(kShortConvolution) && !file_->find_tensor("output_norm.weight");
     const char* const output_norm = is_neo   ? "enc.output_norm"
                                     : is_lfm ? "token_embd_norm"
@@ -1076,6 +1123,9 @@ class LlamaLoader {
       model_->output_norm_ = BM_TRY(load_norm(output_norm, {width}, Need::kYes));
     BM_TRY(load_each("altup_unembd_proj.weight", &model_->altup_out_));
     if (c.is_causal) BM_TRY(load_output_matrix());
+    // What its hidden states become at last goes by the name of what makes logits.
+    if (c.architecture == "gemma-embedding2")
+      model_->output_.matrix = BM_TRY(load_matrix(kOutput, width, c.output_length));
     return load_optional(model_->output_.bias, "output.bias", {c.vocab_size});
   }
 

@@ -27,7 +27,7 @@ WIDE = ["--dim", "128", "--key", "wkv.head_size=64"]
 PLAIN = {"baichuan": ["--layers", "32"], **dict.fromkeys(("rwkv7", "arwkv7"), WIDE), **dict.fromkeys(("exaone-moe", "smallthinker"), ["--key", "attention.sliding_window=100"])}
 SINGLE = {"plm"}
 ENCODERS = {"bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed", "modern-bert", "neo-bert", "nomic-bert",
-            "nomic-bert-moe"}
+            "nomic-bert-moe", "t5encoder", "gemma-embedding2"}
 # Options of random_transformer.py beyond the plain model.
 VARIANTS = {
     "llama": [["--tensor", "moe"], ["--tensor", "rope_freqs"], ["--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key",
@@ -63,6 +63,10 @@ VARIANTS = {
     "grok": [["--tensor", "dense"]],
     "arwkv7": [["--tensor", "nogate", *WIDE], ["--tensor", "mixnorm", *WIDE]],
     "glm4moe": [["--tensor", "nextn"]],
+    "glm-dsa": [["--tensor", "nextn"]],
+    "hy_v3": [["--tensor", "nextn"]],
+    "muse-glimmer": [["--key", "attention.sliding_window=64"]],
+    "t5encoder": [["--tensor", "plainup", "--tensor", "biases"], ["--key", "attention.relative_buckets_count=32"]],
     "exaone4": [["--layers", "64", "--key", "attention.sliding_window=5"]],
     "jina-bert-v2": [["--tensor", "attn_norm_2", "--tensor", "wholeqknorm"], ["--tensor", "fusedup"], ["--tensor", "plainup"]],
     "modern-bert": [["--key", "hidden_activation=silu"]],

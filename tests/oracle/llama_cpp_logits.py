@@ -66,10 +66,13 @@ def main():
     logits = function("llama_get_logits_ith", ctypes.POINTER(ctypes.c_float), pointer, ctypes.c_int32)
     if args.hidden:
         function("llama_set_embeddings", None, pointer, ctypes.c_bool)(context, True)
-        width = function("llama_model_n_embd", ctypes.c_int32, pointer)(model)
+        width = function("llama_model_n_embd_out", ctypes.c_int32, pointer)(model)
         row = function("llama_get_embeddings_ith", ctypes.POINTER(ctypes.c_float), pointer, ctypes.c_int32)
         text = (ctypes.c_int32 * len(tokens))(*tokens)
-        if decode(context, get_one(text, len(tokens))) != 0:
+        # T5's half that encodes is one of two, and has a call of its own.
+        has_encoder = function("llama_model_has_encoder", ctypes.c_bool, pointer)(model)
+        encode = function("llama_encode", ctypes.c_int32, pointer, Blob) if has_encoder else decode
+        if encode(context, get_one(text, len(tokens))) != 0:
             sys.exit(f"{args.file}: llama.cpp cannot encode the text")
         with open(args.out, "wb") as out:
             for i in range(len(tokens)):

@@ -29,25 +29,25 @@ import rwkv_reference  # noqa: E402
 LAYER_NORM = {"cohere2moe", "jais2", "bloom", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "mpt", "nemotron", "olmo", "orion", "phi2",
               "stablelm", "starcoder", "starcoder2", "codeshell", "jais", "bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert",
               "nomic-bert-moe", "modern-bert", "rwkv6", "rwkv7"}
-INTERLEAVED = {"cohere2moe", "granite_swa", "nanbeige", "arctic", "deci", "maincoder", "mistral4", "plm", "llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
+INTERLEAVED = {"muse-glimmer", "deepseek32", "glm-dsa", "cohere2moe", "granite_swa", "nanbeige", "arctic", "deci", "maincoder", "mistral4", "plm", "llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
                "smollm3", "xverse", "baichuan", "bailingmoe", "deepseek", "deepseek2", "ernie4_5", "ernie4_5-moe", "granitemoe",
                "llama4", "mistral3", "neo-bert", "llama-embed", "granitehybrid"}
-HALVES = {"eurobert", "plamo3", "laguna", "mimo2", "step35", "afmoe", "bitnet", "exaone-moe", "hunyuan_vl", "jais2", "mellum", "openelm", "paddleocr", "smallthinker", "exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
+HALVES = {"spark2_5", "deepseek2-ocr", "hy_v3", "minimax-m3", "eurobert", "plamo3", "laguna", "mimo2", "step35", "afmoe", "bitnet", "exaone-moe", "hunyuan_vl", "jais2", "mellum", "openelm", "paddleocr", "smallthinker", "exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
           "qwen3", "seed_oss", "stablelm", "starcoder2", "dbrx", "dots1", "glm4moe", "gpt-oss", "hunyuan-moe", "minicpm3", "olmoe",
           "qwen2moe", "qwen3moe", "apertus", "bailingmoe2", "codeshell", "exaone4", "hunyuan-dense", "minimax-m2", "pangu-embedded",
           "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
-          "gemma-embedding", "falcon-h1", "gemma3n", "gemma4", "grok"}
-UNROTATED = {"bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2", "mamba", "mamba2", "jamba", "nemotron_h",
+          "gemma-embedding", "falcon-h1", "gemma3n", "gemma4", "gemma-embedding2", "grok"}
+UNROTATED = {"t5encoder", "bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2", "mamba", "mamba2", "jamba", "nemotron_h",
              "nemotron_h_moe", "kimi-linear", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"}
 # x = norm(x + f(x)), and no logits.
 ENCODERS = {"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"}
-GELU = ENCODERS - {"nomic-bert"} | {"grok", "gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
+GELU = ENCODERS - {"nomic-bert"} | {"spark2_5", "t5encoder", "gemma-embedding2", "grok", "gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
 PARALLEL = {"cohere2moe", "cohere2", "command-r", "falcon", "phi2"}
-WINDOW_PERIOD = {"cohere2moe": 4, "laguna": 4, "afmoe": 4, "exaone-moe": 4, "mellum": 4, "smallthinker": 4, "gemma3n": 5, "exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
+WINDOW_PERIOD = {"muse-glimmer": 4, "cohere2moe": 4, "laguna": 4, "afmoe": 4, "exaone-moe": 4, "mellum": 4, "smallthinker": 4, "gemma3n": 5, "exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
 # Weights of a token's experts sum to 1, where the file does not say.
 NORMALISED = {"kimi-linear", "grok", "granite_swa", "mimo2", "arctic", "mellum", "smallthinker", "llama", "gemma4", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
               "lfm2moe", "granitehybrid"}
-SIGMOID = {"cohere2moe", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "smallthinker", "lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
+SIGMOID = {"glm-dsa", "hy_v3", "cohere2moe", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "smallthinker", "lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
 
 
 class Llama:
@@ -69,7 +69,7 @@ class Llama:
         self.eps = self.meta(f"attention.layer_norm_{'' if a in LAYER_NORM else 'rms_'}epsilon", 1e-5)
         self.dim = self.meta("embedding_length")
         self.head_dim = self.meta("attention.key_length", self.dim // self.heads)
-        self.rotated = self.meta("rope.dimension_count", self.head_dim)
+        self.rotated = self.meta("rope.dimension_count", self.head_dim) or self.head_dim
         self.context = self.meta("context_length")
         self.dtype = dtype
         self.w = {name: torch.from_numpy(g.get(name)).to(dtype) for name in g.tensors}
@@ -83,11 +83,13 @@ class Llama:
             self.scale = (self.dim // self.heads) ** -0.5
         if a == "jais":
             self.scale = 1 / self.head_dim
-        if a in ("gemma3n", "gemma4"):
+        if a in ("gemma3n", "gemma4", "gemma-embedding2", "t5encoder"):
             self.scale = 1.0
         if a == "grok":
             self.scale = self.meta("attention.output_scale")
-        self.is_causal = self.meta("attention.causal", True)
+        if a == "t5encoder":
+            self.w = {name.replace("enc.blk.", "blk.").replace("attn_o.", "attn_output."): value for name, value in self.w.items()}
+        self.is_causal = self.meta("attention.causal", a != "t5encoder")
         self.parallel = a in PARALLEL or (a == "gptneox" and self.meta("use_parallel_residual", True))
         if a == "stablelm":
             self.parallel = "blk.0.ffn_norm.weight" not in self.w
@@ -128,11 +130,14 @@ class Llama:
             else:
                 self.magnitude *= 1 + 0.1 * grown
         local_base = self.meta("rope.freq_base_swa", 10000.0 if self.arch in ("gemma3", "gemma-embedding") else base)
-        if self.arch in ("gemma3n", "gemma4", "laguna", "mimo2", "step35", "plamo3"):
+        if self.arch in ("gemma3n", "gemma4", "gemma-embedding2", "laguna", "mimo2", "spark2_5", "step35", "plamo3"):
             i = torch.arange(0, self.rotated_locally, 2, dtype=torch.float64)
             self.local_frequency = self.meta("rope.freq_base_swa", 10000.0) ** (-i / (2 * len(i)))
             return
-        self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2", "mellum", "gemma-embedding", "modern-bert") else local_base ** (-i / self.rotated)
+        self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2", "mellum", "gemma-embedding", "modern-bert", "muse-glimmer") else local_base ** (-i / self.rotated)
+
+    def plain_norm(self, x, eps):
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
 
     def linear(self, x, name):
         y = x @ self.w[name + ".weight"].T * (self.w.get(name + ".scale", 1) if self.arch == "bitnet" else 1)
@@ -151,7 +156,7 @@ class Llama:
     def rotate(self, x, layer):
         # x: [time, heads, head_dim].  Pair i is (x[2i], x[2i + 1]), or (x[i], x[i + half]).
         is_local = self.is_local(layer)
-        if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or self.is_unrotated(layer) or (self.arch in ("cohere2", "afmoe", "exaone-moe", "smallthinker") and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
+        if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or self.is_unrotated(layer) or (self.arch in ("cohere2", "afmoe", "exaone-moe", "muse-glimmer", "smallthinker") and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
             return x
         frequency = self.local_frequency if is_local else self.frequency
         magnitude = 1.0 if is_local and self.arch in ("gemma3", "olmo2", "mellum", "laguna") else self.magnitude
@@ -203,12 +208,12 @@ class Llama:
         t, p = h.shape[0], f"blk.{layer}."
         if self.rank:
             return self.latent_attention(h, layer)
-        if self.arch in ("deci", "laguna", "mimo2", "openelm", "step35"):
+        if self.arch in ("deci", "laguna", "mimo2", "openelm", "spark2_5", "step35"):
             self.heads, self.kv_heads = self.of_layer("attention.head_count", layer), self.of_layer("attention.head_count_kv", layer)
             self.rotated = self.rotated_locally if self.is_local(layer) else self.rotated_globally
             if self.kv_heads == 0:
                 return self.linear(h, p + "attn_output")
-        if self.arch == "gemma4":  # blocks that see all have other heads
+        if self.arch in ("gemma4", "gemma-embedding2"):  # blocks that see all have other heads
             suffix = "_swa" if self.is_local(layer) else ""
             self.head_dim, self.rotated = self.meta("attention.key_length" + suffix), self.meta("rope.dimension_count" + suffix)
             self.kv_heads = self.of_layer("attention.head_count_kv", layer)
@@ -221,7 +226,7 @@ class Llama:
         q_size, kv_size = self.heads * self.head_dim, self.kv_heads * self.head_dim
         if p + "attn_qkv.weight" in self.w:
             q, k, v = self.linear(h, p + "attn_qkv").split([q_size, kv_size, self.kv_heads * value_dim], -1)
-        elif self.arch in ("gemma3n", "gemma4"):
+        elif self.arch in ("gemma3n", "gemma4", "gemma-embedding2"):
             # The last blocks read the keys and values of the last one before them that sees as much.
             first, source = self.layers - self.meta("attention.shared_kv_layers", 0), layer
             if layer >= first:
@@ -246,7 +251,7 @@ class Llama:
             q, k = self.norm(q, p + "attn_q_norm"), self.norm(k, p + "attn_k_norm")
         else:
             q = self.rotate(self.heads_of(q, p + "attn_q", self.heads), layer)
-            k = self.rotate(self.heads_of(k, f"blk.{source}.attn_k" if self.arch in ("gemma3n", "gemma4") else p + "attn_k", self.kv_heads), layer)
+            k = self.rotate(self.heads_of(k, f"blk.{source}.attn_k" if self.arch in ("gemma3n", "gemma4", "gemma-embedding2") else p + "attn_k", self.kv_heads), layer)
         if self.arch == "llama4" and (self.is_local(layer) or not self.window):
             if self.meta("expert_count") != 128:
                 q, k = (x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps) for x in (q, k))
@@ -280,6 +285,9 @@ class Llama:
             scores = cap * torch.tanh(scores / cap) if cap else scores
             if self.has_alibi():
                 scores = scores - self.slope(head) * distance.to(self.dtype)
+            if self.arch == "t5encoder":
+                own = p + "attn_rel_b.weight"
+                scores = scores + self.w[own if own in self.w else "blk.0.attn_rel_b.weight"][self.buckets(t), head]
             scores = scores.masked_fill(hidden, float("-inf"))
             if p + "attn_sinks.weight" in self.w:  # one more score, without a value
                 scores = torch.cat([scores, self.w[p + "attn_sinks.weight"][head].expand(t, 1)], -1)
@@ -291,6 +299,16 @@ class Llama:
         if gate is not None:
             out = out * (torch.nn.functional.softplus(gate) if self.arch == "laguna" else torch.sigmoid(gate))
         return self.linear(out, p + "attn_output")
+
+    def buckets(self, t):
+        """[query, key]: which of T5's learned numbers a distance has."""
+        at = torch.arange(t)
+        behind = at[None, :] - at[:, None]
+        half = self.meta("attention.relative_buckets_count") // 2
+        distance, exact = behind.abs(), half // 2
+        grown = torch.log(distance.clamp(min=1).double() / exact) / torch.log(torch.tensor(128.0, dtype=torch.float64) / exact)
+        far = (exact + (grown * (half - exact)).long()).clamp(max=half - 1)
+        return torch.where(distance < exact, distance, far) + half * (behind > 0)
 
     def temperature(self, t):
         """What queries are multiplied with at every position: they grow by the text's length."""
@@ -426,7 +444,7 @@ class Llama:
             return self.gelu(gate) * up
         if limit:
             return (gate * torch.sigmoid(gate)).clamp(max=limit) * up.clamp(-limit, limit)
-        if self.arch == "gpt-oss":
+        if self.arch in ("gpt-oss", "minimax-m3"):
             gate, up = gate.clamp(max=7), up.clamp(-7, 7)
             return gate * torch.sigmoid(1.702 * gate) * (up + 1)
         return (torch.relu(gate) if self.arch == "smallthinker" else gate * torch.sigmoid(gate)) * up
@@ -439,7 +457,7 @@ class Llama:
         scores = {1: torch.softmax(logits, -1), 2: torch.sigmoid(logits), 3: logits}[kind]
         ranks = logits if self.arch == "llama4" else scores
         groups = self.meta("expert_group_count", 1)
-        bias = self.w.get(p + "exp_probs_b.bias")
+        bias = self.w.get(p + "exp_probs_b.bias", self.w.get(p + "exp_probs_b"))
         ranks = ranks if bias is None else ranks + bias
         if groups > 1:
             parts = ranks.view(groups, -1)
@@ -511,8 +529,11 @@ class Llama:
                 return self.gelu(x)
             return torch.relu(x) ** 2 if self.arch in ("arcee", "nemotron", "nemotron_h", "jais2", "plm") or self.meta("hidden_activation") == "relu2" else x * torch.sigmoid(x)
         up = self.linear(h, p + "ffn_up")
+        if self.arch == "t5encoder" and p + "ffn_gate.weight" not in self.w:
+            return self.linear(torch.relu(up), p + "ffn_down")
         if p + "ffn_gate.weight" in self.w:
-            inner = active(self.linear(h, p + "ffn_gate")) * up
+            gate = self.linear(h, p + "ffn_gate")
+            inner = self.swiglu(gate, up) if self.arch == "minimax-m3" else active(gate) * up
             if p + "ffn_sub_norm.weight" in self.w:
                 inner = self.norm(inner, p + "ffn_sub_norm")
         elif self.w[p + "ffn_up.weight"].shape[0] == 2 * self.w[p + "ffn_down.weight"].shape[1]:
@@ -542,9 +563,10 @@ class Llama:
 
     def start_layer_inputs(self, tokens, x):
         n = self.meta("embedding_length_per_layer_input")
-        table = self.w["per_layer_token_embd.weight"][torch.tensor(tokens)] * n ** 0.5
         made = self.linear(x, "per_layer_model_proj") * self.dim ** -0.5
-        self.own = (self.norm(made.view(len(tokens), -1, n), "per_layer_proj_norm").view(len(tokens), -1) + table) * 2 ** -0.5
+        self.own = self.norm(made.view(len(tokens), -1, n), "per_layer_proj_norm").view(len(tokens), -1)
+        if "per_layer_token_embd.weight" in self.w:
+            self.own = (self.own + self.w["per_layer_token_embd.weight"][torch.tensor(tokens)] * n ** 0.5) * 2 ** -0.5
 
     def altup_block(self, vectors, layer):
         """[4, time, dim]: the first is computed, the others are predicted and corrected."""
@@ -598,6 +620,9 @@ class Llama:
             if p + "attn_norm.weight" in self.w:
                 x = x + self.attention(self.norm(x, p + "attn_norm"), layer)
             return x + self.dense(self.norm(x, p + "ffn_norm"), p) if p + "ffn_norm.weight" in self.w else x
+        if self.arch == "muse-glimmer":  # what is added has an epsilon of its own
+            y = x + self.plain_norm(self.attention(self.norm(x, p + "attn_norm"), layer), 1e-8) * self.w[p + "post_attention_norm.weight"]
+            return y + self.plain_norm(self.dense(self.norm(y, p + "ffn_norm"), p), 1e-8) * self.w[p + "post_ffw_norm.weight"]
         residual = self.meta("residual_scale", 1.4 / self.layers ** 0.5 if "minicpm" in self.arch else 1.0)
         lacks_norms = self.arch in ("olmo2", "exaone4")
         h = x if lacks_norms or (self.arch == "modern-bert" and layer == 0) else self.norm(x, p + "attn_norm")
@@ -646,8 +671,10 @@ class Llama:
             x = x + self.w["token_types.weight"][0]
         if "token_embd_norm.weight" in self.w and not self.arch.startswith("lfm2"):
             x = self.norm(x, "token_embd_norm")
+        if self.arch == "muse-glimmer":
+            x = self.plain_norm(x, self.eps)
         self.kept = {}
-        if "per_layer_token_embd.weight" in self.w:
+        if "per_layer_model_proj.weight" in self.w:
             self.start_layer_inputs(tokens, x)
         if "altup_proj.weight" in self.w:
             x = self.altup_blocks(x)
@@ -660,7 +687,9 @@ class Llama:
                     x = self.norm(x, "output_norm")
         if self.arch in ENCODERS:
             return x
-        x = self.norm(x, "enc.output_norm" if self.arch == "neo-bert" else "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm")
+        x = self.norm(x, "enc.output_norm" if self.arch in ("neo-bert", "t5encoder") else "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm")
+        if self.arch == "gemma-embedding2":
+            return self.linear(x, "output")
         if not self.is_causal:
             return x
         out = self.linear(x, "output") if "output.weight" in self.w else x @ self.w["token_embd.weight"].T

@@ -60,16 +60,22 @@ ARCHITECTURES = {
     "cohere2moe": "layer gated moe parallel tied", "granite_swa": "rms gated sinks", "laguna": "rms gated moe qknorm probsbias headgate",
     "mimo2": "rms gated moe probsbias localsinks", "nanbeige": "rms gated", "step35": "rms gated moe qknorm probsbias headgate",
     "plamo3": "rms fused qkv qknorm postnorm", "plm": "rms plain latent tied plainq", "smallthinker": "rms gated moe",
+    # An indexer chooses what attention reads: of more tokens than these models have.
+    "deepseek32": "rms gated moe latent split probsbias indexer", "glm-dsa": "rms gated moe latent split probsbias indexer",
+    "minimax-m3": "rms gated moe qknorm probsbias half indexer",
+    "deepseek2-ocr": "rms gated moe", "hy_v3": "rms gated moe qknorm probsbias", "muse-glimmer": "rms gated postnorm qknorm attngate",
+    "spark2_5": "rms gated headgate tied",
     # Encoders: no logits.
     "eurobert": "rms gated nohead",
     "bert": "layerb plain bias positions norope encoder types embdnorm", "jina-bert-v2": "layerb gated downbias qkvbias norope encoder types embdnorm",
     "jina-bert-v3": "layerb plain qkv bias encoder types embdnorm", "nomic-bert": "layerb gated qkv encoder types embdnorm",
     "nomic-bert-moe": "layerb plain qkv bias moe encoder types embdnorm", "modern-bert": "layer fused qkv embdnorm nohead",
     "neo-bert": "rms fused qkv nohead", "gemma-embedding": "rms gated postnorm qknorm nohead", "llama-embed": "rms gated",
+    "t5encoder": "rms gated norope nohead", "gemma-embedding2": "rms gated postnorm qknorm nohead layerinputs",
 }
 # Of mixtures of experts: how many, how many are used, their length, that of the shared expert. llama.cpp demands keys.
 EXPERTS, USED, LENGTH = 6, 2, 64
-SHARED = {"kimi-linear": 64, "cohere2moe": 64, "granite_swa": 96, "laguna": 64, "step35": 64, "afmoe": 64, "exaone-moe": 64, "mistral4": 64, "bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
+SHARED = {"deepseek32": 64, "glm-dsa": 64, "minimax-m3": 64, "deepseek2-ocr": 128, "hy_v3": 64, "kimi-linear": 64, "cohere2moe": 64, "granite_swa": 96, "laguna": 64, "step35": 64, "afmoe": 64, "exaone-moe": 64, "mistral4": 64, "bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
           "llama4": 64, "qwen2moe": 96, "bailingmoe2": 128, "granitehybrid": 96, "nemotron_h_moe": 96, "qwen35moe": 96, "qwen3next": 96}
 # Metadata that llama.cpp demands, or that makes a difference in so small a model; with a slash: without the prefix.
 KEYS = {
@@ -119,6 +125,16 @@ KEYS = {
                "rope.dimension_count": 32, "rope.dimension_count_swa": 16, "attention.head_count_kv": [2, 2, 1] * 2,
                "feed_forward_length": [160] * 3 + [320] * 3, "embedding_length_per_layer_input": 32, "attention.shared_kv_layers": 3,
                "final_logit_softcapping": 3.0},
+    **{name: {"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 2.5, "expert_weights_norm": True,
+              "attention.indexer.head_count": 2, "attention.indexer.key_length": 64, "attention.indexer.top_k": 1024, **more} for name, more in (
+        ("deepseek32", {"expert_gating_func": 2}), ("glm-dsa", {}),
+        ("minimax-m3", {"expert_gating_func": 2, "attention.indexer.block_size": 128, "attention.indexer.local_blocks": 1}))},
+    "deepseek2-ocr": {"leading_dense_block_count": 1, "expert_shared_count": 2, "rope.dimension_count": 0},
+    "hy_v3": {"leading_dense_block_count": 1, "expert_shared_feed_forward_length": 64, "expert_weights_scale": 2.8, "expert_weights_norm": True},
+    "spark2_5": {"attention.head_count": [6, 4, 4, 4, 6], "attention.head_count_kv": [2] * 5, "attention.key_length": 16, "attention.value_length": 16,
+                 "attention.sliding_window": 6, "attention.sliding_window_pattern": [False, True, True, True, False], "rope.dimension_count": 8,
+                 "rope.dimension_count_swa": 16, "rope.freq_base": 5e6, "rope.freq_base_swa": 1e4},
+    "muse-glimmer": {"attention.layer_norm_rms_epsilon": 0.01, "attention.sliding_window": 6, "logit_scale": 0.25, "final_logit_softcapping": 2.0, "rope.freq_base_swa": 5e5},
     "gptneox": {"use_parallel_residual": True},
     "granite": {"embedding_scale": 6.0, "residual_scale": 0.22, "logit_scale": 4.0, "attention.scale": 0.2},
     "bailingmoe": {"leading_dense_block_count": 0, "expert_shared_count": 1, "expert_weights_scale": 1.0, "expert_weights_norm": True},
@@ -172,13 +188,18 @@ KEYS = {
     "nomic-bert-moe": {"attention.causal": False, "pooling_type": 1, "moe_every_n_layers": 2},
     "modern-bert": {"attention.causal": False, "pooling_type": 2, "attention.sliding_window": 6, "rope.freq_base": 160000.0,
                     "rope.freq_base_swa": 10000.0},
+    "gemma-embedding2": {"attention.causal": False, "attention.sliding_window": 6, "rope.freq_base": 1e6, "attention.key_length": 32,
+                         "attention.value_length": 32, "attention.key_length_swa": 16, "attention.value_length_swa": 16, "rope.dimension_count": 32,
+                         "rope.dimension_count_swa": 16, "attention.sliding_window_pattern": [True] * 5 + [False, True],
+                         "attention.head_count_kv": [2] * 5 + [1, 2], "embedding_length_per_layer_input": 32, "embedding_length_out": 40},
+    "t5encoder": {"attention.relative_buckets_count": 8, "attention.key_length": 24, "attention.value_length": 24},
     "neo-bert": {"attention.causal": False, "pooling_type": 1}, "llama-embed": {"attention.causal": False},
     "gemma-embedding": {"attention.causal": False, "attention.sliding_window": 6, "rope.freq_base": 1e6},
     "mpt": {"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.9}, "olmo": {"attention.clamp_kqv": 0.8},
 }
-LAYERS = {**dict.fromkeys(("kimi-linear", "cohere2moe", "granite_swa", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "mellum", "smallthinker", "deci"), 5), "gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
-SINGLE_KV = {**dict.fromkeys(("bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert",
-                              "jais", "qwen"), 6),
+LAYERS = {**dict.fromkeys(("muse-glimmer", "spark2_5", "kimi-linear", "cohere2moe", "granite_swa", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "mellum", "smallthinker", "deci"), 5), "gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "gemma-embedding2": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
+SINGLE_KV = {**dict.fromkeys(("bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert", "t5encoder",
+                              "jais", "qwen", "deepseek2-ocr"), 6),
              "refact": 1, "starcoder": 1, "bloom": 6, "gpt2": 6, "mpt": 6, "gptneox": 6, "phi2": 6, "dots1": 6, "olmoe": 6}
 
 
@@ -189,7 +210,7 @@ def main():
     for name, value in (("dim", 96), ("heads", 6), ("layers", 0), ("ffn", 160), ("vocab", 64), ("context", 128), ("seed", 1)):
         ap.add_argument("--" + name, type=int, default=value)
     ap.add_argument("--key", action="append", default=[], help="name=value, without the architecture's prefix")
-    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn, apart, dense, nogate, mixnorm, fusedup, plainup, gateup")
+    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn, apart, dense, nogate, mixnorm, fusedup, plainup, gateup, biases")
     ap.add_argument("--texts", action="store_true", help="a vocabulary of bytes and numbers, 259 tokens at least")
     ap.add_argument("--without", action="append", default=[], help="no tensor whose name has this in it")
     a = ap.parse_args()
@@ -210,7 +231,7 @@ def main():
         m[p + "rope.dimension_count"] = rotated
     # Latent attention: components of keys and values, of queries; lengths of a head.
     rank, query_rank, plain, turned, value_length = 32, 0 if "plainq" in a.tensor + words else 40, 16, 8, 20
-    is_split = "split" in a.tensor or "kda" in words
+    is_split = "split" in a.tensor + words or "kda" in words
     if is_latent:
         rotated = turned
         m[p + "rope.dimension_count"] = turned
@@ -283,7 +304,7 @@ def main():
         t["token_types.weight"] = matrix(2, a.dim) * 4
         m["tokenizer.ggml.token_type_count"] = 2
     if not is_encoder:
-        norm("enc.output_norm" if a.arch == "neo-bert" else "token_embd_norm" if "shortconv" in words else "output_norm")
+        norm("enc.output_norm" if a.arch in ("neo-bert", "t5encoder") else "token_embd_norm" if "shortconv" in words else "output_norm")
     if "tied" not in words and not is_encoder and "nohead" not in words:
         linear("output", a.vocab, a.dim, a.arch in ("phi2", "phimoe"))
     for name in a.tensor:
@@ -291,8 +312,11 @@ def main():
             full = {"rope_long": "rope_factors_long", "rope_short": "rope_factors_short"}.get(name, name)
             t[full + ".weight"] = rng.uniform(1, 8, rotated // 2).astype(np.float32)
     own = m.get(p + "embedding_length_per_layer_input", 0) if "layerinputs" in words else 0
-    if own:
+    if a.arch == "gemma-embedding2":
+        linear("output", m[p + "embedding_length_out"], a.dim, False)
+    elif own:
         t["per_layer_token_embd.weight"] = matrix(a.vocab, own * layers) * 4
+    if own:
         linear("per_layer_model_proj", own * layers, a.dim, False)
         t["per_layer_proj_norm.weight"] = gain(own)
     if "altup" in words:
@@ -331,7 +355,7 @@ def main():
         if everywhere and not is_encoder:
             t[b + "ffn_gate_inp.bias"] = bias(EXPERTS)
         if "probsbias" in words or "probsbias" in a.tensor:
-            t[b + "exp_probs_b.bias"] = bias(EXPERTS)
+            t[b + ("exp_probs_b" if a.arch == "hy_v3" else "exp_probs_b.bias")] = bias(EXPERTS)
         if "sharedgate" in words:
             t[b + "ffn_gate_inp_shexp.weight"] = gain(a.dim) - 1
         if a.arch == "granite_swa":  # of gate and up together
@@ -397,6 +421,18 @@ def main():
         t[b + "ssm_norm.weight"] = gain(size)
         linear(b + "attn_output", a.dim, a.heads * size, False)
 
+    def indexer(b):
+        heads, size = (m[p + "attention.indexer." + key] for key in ("head_count", "key_length"))
+        if a.arch == "minimax-m3":
+            linear(b + "indexer.q_proj", heads * size, a.dim, False)
+            linear(b + "indexer.k_proj", size, a.dim, False)
+            t[b + "indexer.q_norm.weight"], t[b + "indexer.k_norm.weight"] = gain(size), gain(size)
+            return
+        t[b + "indexer.k_norm.weight"], t[b + "indexer.k_norm.bias"] = gain(size), bias(size)
+        linear(b + "indexer.proj", heads, a.dim, False)
+        linear(b + "indexer.attn_k", size, a.dim, False)
+        linear(b + "indexer.attn_q_b", heads * size, query_rank, False)
+
     def share(*shape):
         return rng.uniform(0, 1, shape).astype(np.float32)
 
@@ -455,13 +491,13 @@ def main():
             t[f"blk.{layers - 1}.nextn.{name}.weight"] = gain(*shape)
     for n in range(layers):
         b = f"blk.{n}."
-        if a.arch == "gemma4":
+        if a.arch in ("gemma4", "gemma-embedding2"):
             head = m[p + "attention.key_length" + ("_swa" if m[p + "attention.sliding_window_pattern"][n] else "")]
             counts = m[p + "attention.head_count_kv"]
             q, kv = a.heads * head, (counts[n] if isinstance(counts, list) else counts) * head
         head_counts = m[p + "attention.head_count"]
         value_head = head
-        if p + "attention.key_length" in m and not is_latent and a.arch != "gemma4":
+        if p + "attention.key_length" in m and not is_latent and a.arch not in ("gemma4", "gemma-embedding2"):
             head, value_head = m[p + "attention.key_length"], m[p + "attention.value_length"]
             heads_of = (m[p + "attention.head_count"], m[p + "attention.head_count_kv"])
             of_q, of_kv = (count[n] if isinstance(count, list) else count for count in heads_of)
@@ -471,7 +507,7 @@ def main():
             linear(b + "inp_gate", own, a.dim, False)
             linear(b + "proj", a.dim, own, False)
             norm(b + "post_norm")
-        if a.arch == "gemma4":
+        if a.arch in ("gemma4", "gemma-embedding2"):
             t[b + "layer_output_scale.weight"] = gain(1)
         if "altup" in words:
             norm(b + "altup_router_norm")
@@ -531,6 +567,8 @@ def main():
         else:
             for name, rows in (("attn_q", 2 * q if "delta" in words else q), ("attn_k", kv), ("attn_v", kv // head * value_head)):
                 linear(b + name, rows, a.dim, everywhere or "qkvbias" in words)
+        if a.arch == "t5encoder" and (n == 0 or "biases" in a.tensor):
+            t[b + "attn_rel_b.weight"] = rng.standard_normal((m[p + "attention.relative_buckets_count"], a.heads)).astype(np.float32)
         if "headgate" in words:
             linear(b + "attn_gate", q // head, a.dim, False)
         if "attngate" in words:
@@ -556,6 +594,8 @@ def main():
             t[b + "attn_q_norm.bias"], t[b + "attn_k_norm.bias"] = bias(q), bias(kv)
         if "headqknorm" in a.tensor:
             t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(a.heads, head), gain(kv_heads, head)
+        if "indexer" in words and (is_latent or n >= leading):
+            indexer(b)
         every = m.get(p + "moe_every_n_layers", 0)
         if not has_feed_forward or "mix" in words:
             continue
@@ -584,6 +624,8 @@ def main():
         m["tokenizer.ggml.scores"] = [-float(i) for i in range(a.vocab)]
         m["tokenizer.ggml.token_type"] = [2, 3, 3] + [6] * 256 + [1] * (a.vocab - 259)
         m.update({"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 0})
+    if a.arch == "t5encoder":
+        t = {name.replace("blk.", "enc.blk.").replace("attn_output", "attn_o"): value for name, value in t.items()}
     if a.arch == "plamo3":  # likewise
         t = {name.removesuffix(".weight") if "post_" in name else name: value for name, value in t.items()}
     if a.arch == "falcon-h1":  # its converter leaves this suffix out, and llama.cpp looks for it so

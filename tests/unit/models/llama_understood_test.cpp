@@ -59,7 +59,7 @@ struct Model {
     tensors[name] = random(count, tensors.size());
   }
 
-  Result<std::shared_ptr<const Llama>> load() const {
+  Result<std::shared_ptr<const Llama>> load(uint32_t context = 0) const {
     GgufBuilder b;
     const std::string p = architecture + ".";
     b.text("general.architecture", architecture)
@@ -81,7 +81,7 @@ struct Model {
     if (!parsed) return tl::unexpected<Error>(parsed.error());
     const std::shared_ptr<const GgufFile> file(new GgufFile(std::move(*parsed)),
                                                [bytes](const GgufFile* f) { delete f; });
-    return Llama::load(file, {.device = "CPU", .context = 0, .progress = {}});
+    return Llama::load(file, {.device = "CPU", .context = context, .progress = {}});
   }
 
   std::string refusal() const {
@@ -130,6 +130,8 @@ INSTANTIATE_TEST_SUITE_P(
             "not positive"},
         Key{"attention_scale", [](GgufBuilder& b) { b.f32("llama.attention.scale", 0.1F); },
             "llama.attention.scale"},
+        Key{"rotated_weights", [](GgufBuilder& b) { b.u32("prism.hadamard.version", 1); },
+            "prism.hadamard.version"},
         Key{"not_yet_invented", [](GgufBuilder& b) { b.u32("llama.tea.cups", 2); },
             "llama.tea.cups"}),
     [](const ::testing::TestParamInfo<Key>& one) { return one.param.name; });
@@ -145,6 +147,56 @@ TEST(LlamaKeys, ThatChangeNothingAreAccepted) {
   };
   const auto model = m.load();
   EXPECT_TRUE(model) << model.error().message;
+}
+
+TEST(LlamaArchitectures, ThatAreNoneOfTheseAreRefusedWithTheReason) {
+  for (const auto& [name, why] :
+       {std::pair("dream", "diffusion"), {"t5", "encoder"}, {"clip", "mmproj"}, {"tea", "known: "}})
+    EXPECT_NE(find_architecture(name).error().message.find(why), std::string::npos) << name;
+}
+
+/// Blocks without experts, of an architecture whose indexer chooses 8 blocks of 4 positions.
+Model indexed_model() {
+  Model m;
+  m.architecture = "minimax-m3";
+  m.keys = [](GgufBuilder& b) {
+    const std::string p = "minimax-m3.attention.indexer.";
+    b.u32(p + "head_count", 1).u32(p + "key_length", 4).u32(p + "top_k", 8);
+    b.u32(p + "block_size", 4).u32(p + "local_blocks", 1);
+  };
+  m.matrix("blk.0.indexer.q_proj.weight", kWidth, kHead);
+  return m;
+}
+
+TEST(LlamaIndexer, TextsOfWhichItWouldChooseAreRefused) {
+  const Model m = indexed_model();
+  const auto model = m.load();
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ((*model)->context(), 32u);
+  EXPECT_TRUE(m.load(32));
+  const auto longer = m.load(33);
+  ASSERT_FALSE(longer);
+  EXPECT_EQ(longer.error().code, Code::kUnsupported);
+  EXPECT_NE(longer.error().message.find("indexer"), std::string::npos) << longer.error().message;
+}
+
+TEST(LlamaIndexer, WithoutWhatItChoosesIsRefusedByName) {
+  Model m = indexed_model();
+  m.keys = [](GgufBuilder& b) { b.u32("minimax-m3.attention.indexer.top_k", 8); };
+  EXPECT_NE(m.refusal().find("minimax-m3.attention.indexer.block_size"), std::string::npos)
+      << m.refusal();
+  m.keys = [](GgufBuilder&) {};
+  EXPECT_NE(m.refusal().find("minimax-m3.attention.indexer.top_k"), std::string::npos)
+      << m.refusal();
+}
+
+TEST(LlamaDistances, WithoutWhatHeadsLearnedAreRefusedByName) {
+  Model m;
+  m.architecture = "t5encoder";
+  EXPECT_NE(m.refusal().find("t5encoder.attention.relative_buckets_count"), std::string::npos)
+      << m.refusal();
+  m.keys = [](GgufBuilder& b) { b.u32("t5encoder.attention.relative_buckets_count", 6); };
+  EXPECT_NE(m.refusal().find("multiple of 4"), std::string::npos) << m.refusal();
 }
 
 class LlamaRefusesTensors : public ::testing::TestWithParam<const char*> {};
