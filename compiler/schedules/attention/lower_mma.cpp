@@ -109,6 +109,16 @@ void GroupAttention::write_logits(const Node* logit, std::span<const Logit> logi
   e_.set_instances(nullptr);
 }
 
+std::vector<ValueId> GroupAttention::dequantised(std::span<const ValueId> codes,
+                                                 ValueId scale) const {
+  const Expr bits = convert(bitcast(expr(scale), DType::kU16), DType::kU32);
+  const ValueId scales = Expr(bits | (bits << 16));
+  std::vector<ValueId> out;
+  for (const ValueId word : codes)
+    for (const ValueId pair : b_.dequantise(word, scales)) out.push_back(pair);
+  return out;
+}
+
 void FlashAttention::bind_group(ValueId row_block, ValueId head, BlockId block) {
   bind_queries(row_block, head, block);
   const Expr item = expr(b_.item());

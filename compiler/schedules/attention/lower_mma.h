@@ -40,6 +40,8 @@ class GroupAttention {
     uint32_t reg = 0;
     ValueId gate = kNone;
   };
+  /// Words of codes, each times the float16 `scale`, as twice as many of float16.
+  std::vector<ValueId> dequantised(std::span<const ValueId> codes, ValueId scale) const;
   void write_logits(const Node* logit, std::span<const Logit> logits, const Instances& instances,
                     BlockId block);
 

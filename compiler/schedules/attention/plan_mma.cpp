@@ -32,6 +32,9 @@ constexpr int64_t kKeyBlock = 64;
 constexpr int64_t kMostAhead = 64;
 /// Of groups of unequal length, the longest first, in so many the shortest fill what is left.
 constexpr double kManyRounds = 3;
+/// The same of codes, where halves of a wave hold halves of K (gfx12).
+constexpr int64_t kMostOfCodes = 192;
+constexpr uint32_t kHalves = 2;
 /// Groups are worth it if they occupy one in so many compute units, or soon done.
 constexpr double kLeastShare = 8;
 constexpr int64_t kMostLonelyKeys = 1024;
@@ -99,22 +102,56 @@ class GroupAttentionScheduler {
     return has_lines ? load : nullptr;
   }
 
+  /// Codes by their scales, rounded to float16: a load of int8 and the scale as float16.
+  static AttentionLine codes(const Node* n, const Node* along) {
+    const int64_t extent = along->src[0]->is_const() ? along->src[0]->imm : 0;
+    const bool is_rounded = n->op == Op::kCast && n->dtype == DType::kF32 &&
+                            n->src[0]->op == Op::kCast && n->src[0]->dtype == DType::kF16;
+    if (!is_rounded || extent <= 0 || extent > kMostWidth || extent % kStep != 0) return {};
+    AttentionLine line = find_attention_line(n->src[0]->src[0], along, GroupAttentionPlan::kCodes);
+    const Node* scale = line.scale;
+    // Then the product of the two is exact before it is rounded.
+    if (!line.load || !scale || scale->op != Op::kCast || scale->src[0]->dtype != DType::kF16 ||
+        !is_row(ir::linear(line.load->src[0]), along, GroupAttentionPlan::kCodes) ||
+        (line.load->src.size() > 1 && ir::depends_on(line.load->src[1], along)))
+      return {};
+    line.scale = scale->src[0];
+    return line;
+  }
+
+  /// A key or value.
+  AttentionLine line(const Node* n, const Node* along) {
+    if (const Node* load = factor(n, along)) return {load};
+    return codes(n, along);
+  }
+
   bool find_factors() {
     if (parts().pv->dtype != DType::kF32) return false;
+    const AttentionLine keys = line(parts().keys, parts().head_dim),
+                        values = line(parts().values, parts().column);
     p_.query = factor(parts().query, parts().head_dim);
-    p_.keys = factor(parts().keys, parts().head_dim);
-    p_.values = factor(parts().values, parts().column);
-    if (!p_.query || !p_.keys || !p_.values || p_.query->dtype != p_.keys->dtype) return false;
+    p_.keys = keys.load;
+    p_.key_scale = keys.scale;
+    p_.values = values.load;
+    p_.value_scale = values.scale;
+    const bool is_one_kind = (keys.scale != nullptr) == (values.scale != nullptr);
+    if (!p_.query || !p_.keys || !p_.values || !is_one_kind) return false;
+    const DType key_type = GroupAttentionPlan::staged_type(p_.keys),
+                value_type = GroupAttentionPlan::staged_type(p_.values);
+    if (p_.query->dtype != key_type) return false;
     // Numerators are rounded on their way into the second product: only where the formula says so.
-    if (parts().weight != p_.values->dtype) return false;
-    const MatrixInfo* logit = info_for(target_, p_.keys->dtype);
-    const MatrixInfo* value = info_for(target_, p_.values->dtype);
+    if (parts().weight != value_type) return false;
+    const MatrixInfo* logit = info_for(target_, key_type);
+    const MatrixInfo* value = info_for(target_, value_type);
     if (!logit || !value) return false;
     // Instructions take whole chunks of every part of K.
     const int64_t width = parts().head_dim->src[0]->imm;
     if (logit->row_step != 0 && width % (kChunk * logit->parts) != 0) return false;
     p_.logit_info = *logit;
     p_.value_info = *value;
+    if (p_.has_codes() && logit->row_step == 0) return false;
+    // Beside codes, results of that many elements do not stay in gfx12's registers.
+    if (p_.has_codes() && logit->parts == kHalves && widest() > kMostOfCodes) return false;
     // The left operands stay in registers.
     p_.has_warpgroups = p_.keeps_queries() && warpgroup_for(target_, logit->in) == kSubGroups &&
                         warpgroup_for(target_, value->in) == kSubGroups;
