@@ -213,7 +213,8 @@ class Verifier {
 
   Status local_store(const Stmt& s) {
     if (s.target >= p_.locals.size() || p_.type(s.begin) != Type{DType::kI64, 1} ||
-        p_.type(s.value).dtype != p_.locals[s.target].dtype ||
+        (p_.type(s.value).dtype != p_.locals[s.target].dtype &&
+         (p_.type(s.value).dtype != DType::kU32 || !is_bytes(s.target))) ||
         (p_.block != 0 && p_.type(s.value).lanes != 1))
       return bad(s.value, "malformed store to a local array");
     const size_t together = s.operands.size() + 1;

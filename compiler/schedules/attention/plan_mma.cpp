@@ -85,7 +85,7 @@ class GroupAttentionScheduler {
     p_.has_loads = has_loads(parts().logit) || has_loads(parts().unmasked_logit);
     choose_blocks();
     choose_sub_groups();
-    if (!has_room() || has_few_groups()) return std::nullopt;
+    if (!has_room() || !has_lines() || has_few_groups()) return std::nullopt;
     return finish();
   }
 
@@ -149,7 +149,6 @@ class GroupAttentionScheduler {
     if (logit->row_step != 0 && width % (kChunk * logit->parts) != 0) return false;
     p_.logit_info = *logit;
     p_.value_info = *value;
-    if (p_.has_codes() && logit->row_step == 0) return false;
     // Beside codes, results of that many elements do not stay in gfx12's registers.
     if (p_.has_codes() && logit->parts == kHalves && widest() > kMostOfCodes) return false;
     // The left operands stay in registers.
@@ -243,7 +242,9 @@ class GroupAttentionScheduler {
 
   /// All work-items copy lines of a block at once.
   bool has_lines() const {
-    return p_.is_transposed() || p_.sub_groups * p_.sub_group / kChunk <= p_.key_block;
+    const int64_t in_line =
+        p_.has_codes() ? GroupAttentionPlan::kLineBytes / 2 / GroupAttentionPlan::kCodes : kChunk;
+    return p_.is_transposed() || p_.sub_groups * p_.sub_group / in_line <= p_.key_block;
   }
 
   void choose_sub_groups() {

@@ -364,7 +364,6 @@ TEST(PromptAttention, PagesOfAPool) {
 /// Codes and scales are read where they are.
 TEST(PromptAttention, OfInt8KeysIsOneKernel) {
   for (const PromptWay& way : kPromptWays) {
-    if (!is_amd_prompt(way)) continue;
     EXPECT_EQ(Prompt({.block = 32}, way).kernels(), 2u) << way.card;
     EXPECT_EQ(Prompt({.window = 20, .cap = 30, .block = 32}, way).kernels(), 2u) << way.card;
     EXPECT_EQ(Prompt({.width = 128, .is_paged = true, .block = 32}, way).kernels(), 2u) << way.card;
@@ -382,11 +381,16 @@ TEST(PromptAttention, Int8Keys) {
                        .is_count_known = true,
                        .block = 16});
   expect_right_on_all({.count = 1, .position = 200, .block = 32});
-  // Heads of more than 128 elements have no wgmma.
-  const Piece wide{.heads = 2, .shared_heads = 1, .width = 256, .count = 33, .block = 32};
+}
+
+TEST(PromptAttention, Int8KeysOfLongHeads) {
+  const Piece p{.heads = 2, .shared_heads = 1, .width = 256, .count = 33, .block = 32};
   for (PromptWay way : kPromptWays) {
+    // Not of an int8 cache there; of float16 keys results spill, and the harness has no stack.
+    if (way.card == std::string_view("gfx1201")) continue;
+    // Heads of more than 128 elements have no wgmma.
     if (!is_amd_prompt(way)) way.instruction = "mma.sync";
-    expect_right(wide, way);
+    expect_right(p, way);
   }
 }
 
@@ -412,7 +416,8 @@ TEST(PromptAttention, MistakesAreNoticed) {
   for (const auto& [from, to, block] :
        {Mistake{"", ""}, Mistake{"cvt.rn.f16x2.f32", "cvt.rn.bf16x2.f32"},
         Mistake{"setp.lt.s64", "setp.le.s64"}, Mistake{"bar.sync 0;", ""}, Mistake{"", "", 32},
-        Mistake{"bar.sync 0;", "", 32}}) {
+        Mistake{"0x4140", "0x4041", 32}, Mistake{"0x64806480", "0x64006400", 32},
+        Mistake{"mul.rn.f16x2", "add.rn.f16x2", 32}, Mistake{"bar.sync 0;", "", 32}}) {
     std::mt19937_64 random(5);
     Prompt prompt({.count = 37, .position = 131, .block = block}, kPromptWays[1]);
     const std::string right = from, wrong = to;
