@@ -190,8 +190,8 @@ void FlashAttention::copy_tiles(std::span<const Copy> tiles, BlockId block) {
   }
 }
 
-/// Loads of a block of keys or values that are codes, where copies of floats would go: nothing
-/// waits for them yet. The last key stands for those that are not there, whose logits are -inf.
+/// Loads of a block of keys or values that are codes: nothing waits for them yet. The last key
+/// stands for those that are not there, whose logits are -inf.
 std::vector<FlashAttention::CodeChunk> FlashAttention::gather_codes(bool is_keys, ValueId first_key,
                                                                     BlockId block) {
   constexpr int64_t kInLine = LineTile::kLine / 2 / Plan::kCodes, kWords = Plan::kCodes / 4;

@@ -244,7 +244,7 @@ void WaveAttention::gather_values(ValueId first_key, std::vector<Chunk>* out, Bl
   }
 }
 
-/// Words by place.
+/// The words of every chunk.
 std::vector<std::vector<ValueId>> WaveAttention::rows_of(const Chunk& chunk) const {
   std::vector<std::vector<ValueId>> lines, rows;
   for (const Line& line : chunk.lines) lines.push_back(floats_of(line));
