@@ -482,9 +482,12 @@ void WaveAttention::run_keys(BlockId block) {
     gather_keys(loop.index, &tiles, loop.body);
     keep(tiles, expr(b_.index(0)), loop.body);
     tiles.clear();
+    // Together they would not stay in registers.
+    b_.pipe(loop.body, PipeOp::kOrder);
     gather_values(loop.index, &tiles, loop.body);
     keep(tiles, expr(b_.index(0)), loop.body);
     b_.barrier(loop.body);
+    b_.pipe(loop.body, PipeOp::kOrder);
     multiply_keys(expr(b_.index(0)), loop.body);
     attend(loop.index, expr(b_.index(0)), loop.body);
     b_.close_loop(loop, b_.index(0), g_.visible_keys, p_.key_block);

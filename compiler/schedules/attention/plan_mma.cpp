@@ -32,9 +32,6 @@ constexpr int64_t kKeyBlock = 64;
 constexpr int64_t kMostAhead = 64;
 /// Of groups of unequal length, the longest first, in so many the shortest fill what is left.
 constexpr double kManyRounds = 3;
-/// The same of codes, where halves of a wave hold halves of K (gfx12).
-constexpr int64_t kMostOfCodes = 192;
-constexpr uint32_t kHalves = 2;
 /// Groups are worth it if they occupy one in so many compute units, or soon done.
 constexpr double kLeastShare = 8;
 constexpr int64_t kMostLonelyKeys = 1024;
@@ -149,8 +146,6 @@ class GroupAttentionScheduler {
     if (logit->row_step != 0 && width % (kChunk * logit->parts) != 0) return false;
     p_.logit_info = *logit;
     p_.value_info = *value;
-    // Beside codes, results of that many elements do not stay in gfx12's registers.
-    if (p_.has_codes() && logit->parts == kHalves && widest() > kMostOfCodes) return false;
     // The left operands stay in registers.
     p_.has_warpgroups = p_.keeps_queries() && warpgroup_for(target_, logit->in) == kSubGroups &&
                         warpgroup_for(target_, value->in) == kSubGroups;

@@ -383,15 +383,13 @@ TEST(PromptAttention, Int8Keys) {
   expect_right_on_all({.count = 1, .position = 200, .block = 32});
 }
 
-TEST(PromptAttention, Int8KeysOfLongHeads) {
-  const Piece p{.heads = 2, .shared_heads = 1, .width = 256, .count = 33, .block = 32};
-  for (PromptWay way : kPromptWays) {
-    // Not of an int8 cache there; of float16 keys results spill, and the harness has no stack.
-    if (way.card == std::string_view("gfx1201")) continue;
-    // Heads of more than 128 elements have no wgmma.
-    if (!is_amd_prompt(way)) way.instruction = "mma.sync";
-    expect_right(p, way);
-  }
+/// Heads of more than 128 elements have no wgmma.
+TEST(PromptAttention, LongHeads) {
+  for (const int64_t block : {0, 32})
+    for (PromptWay way : kPromptWays) {
+      if (!is_amd_prompt(way)) way.instruction = "mma.sync";
+      expect_right({.heads = 2, .shared_heads = 1, .width = 256, .count = 33, .block = block}, way);
+    }
 }
 
 TEST(PromptAttention, Int8KeysWithWindowsAndCaps) {
