@@ -391,9 +391,9 @@ Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const
   const int64_t kv_heads = kind.count_kv, width = kind.length, group = kind.count / kv_heads;
   const bool is_rounded = rounds_attention(queries, kept, count);
   const DType type = factor_type(kept);
-  // In memory, as every block of queries reads all of them.
+  // Where no kernel of attention takes codes, what they become here is stored.
   const auto factor = [&](const Tensor& t) {
-    return is_rounded && type != kept ? t.cast(type).contiguous().cast(DType::kF32) : t;
+    return is_rounded && type != kept ? t.cast(type).cast(DType::kF32) : t;
   };
   // [kv, group, count, width] · [kv, 1, width, end] → scores of every position so far.
   const Tensor grouped = (is_rounded ? rounded_activations(queries, type) : queries)

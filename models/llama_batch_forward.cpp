@@ -102,8 +102,8 @@ Tensor Llama::attend_heads_paged(size_t block, const Tensor& x, const BatchStep&
       has_axes ? space.joined.reshape({space.joined.size(0), kv_heads, heads / kv_heads, width})
                : space.joined;
   for (const BatchRun& run : step.runs) {
-    // One kernel of attention reads every key for many queries: no look-ups there. What is kept as
-    // int8 is copied by mix().
+    // One kernel of attention reads every key for many queries: no look-ups there. Copies of int8
+    // would have to be two, of codes and of scales.
     const bool is_copied =
         slots.type() != DType::kI8 && rounds_attention(space.queries, slots.type(), run.count);
     const Tensor past = past_of(run, cache, source, at_device, is_copied);

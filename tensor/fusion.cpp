@@ -343,9 +343,12 @@ class Planner {
     return find_attention(
         plan_.order, view, [this](const Node* n) { return facts_[n].has_reduce; },
         [&](std::vector<const Node*>* nodes, const Node* result) {
-          const std::vector<const Node*> all = with_operands(*nodes, result);
+          const std::vector<const Node*> all = with_operands(*nodes, result, false),
+                                         codes = with_operands(*nodes, result, true);
           if (all.size() > nodes->size() && has_kernel(all, result, results, true))
             *nodes = all;
+          else if (codes.size() > nodes->size() && has_kernel(codes, result, results, false))
+            *nodes = codes;
           else if (!has_kernel(*nodes, result, results, false))
             return false;
           results.insert(result);
@@ -355,9 +358,14 @@ class Planner {
 
   /// `nodes`, and what is computed for them alone without a reduction. Decoding reads every key and
   /// value once, and queries of few heads: a rotation or a look-up in a page table on the way is
-  /// cheaper than what it gives in memory.
-  std::vector<const Node*> with_operands(std::span<const Node* const> nodes, const Node* result) {
+  /// cheaper than what it gives in memory. `is_of_codes`: only what int8 codes become on their way
+  /// into a product, and what that alone takes.
+  std::vector<const Node*> with_operands(std::span<const Node* const> nodes, const Node* result,
+                                         bool is_of_codes) {
     std::vector<const Node*> all(nodes.begin(), nodes.end());
+    NodeSet codes, operands;
+    if (is_of_codes) codes = made_of_codes(result);
+    if (is_of_codes && codes.empty()) return all;
     NodeSet inside(nodes.begin(), nodes.end());
     inside.insert(result);
     bool has_product = false;  // of queries and keys; no other reduction is computed there
@@ -376,9 +384,29 @@ class Planner {
         continue;
       has_product |= is_product;
       inside.insert(n);
+      const auto is_reduced = [](const Node* user) { return user->kind == NodeKind::kReduce; };
+      const auto is_operand = [&](const Node* user) { return operands.contains(user); };
+      const bool is_wanted = !is_of_codes || std::ranges::all_of(f.users, is_operand) ||
+                             (codes.contains(n) && std::ranges::none_of(f.users, is_reduced));
+      if (!is_wanted) continue;
+      operands.insert(n);
       all.push_back(n);
     }
     return all;
+  }
+
+  /// Sources of `result` that are int8, or computed of such without a reduction.
+  NodeSet made_of_codes(const Node* result) const {
+    NodeSet codes;
+    for (size_t i = 0; i < facts_.at(result).position; ++i) {
+      const Node* n = plan_.order[i].get();
+      const auto is_code = [&](const NodePtr& s) {
+        return s->dtype == DType::kI8 || codes.contains(s.get());
+      };
+      if (n->kind != NodeKind::kReduce && !is_stored(n) && std::ranges::any_of(n->src, is_code))
+        codes.insert(n);
+    }
+    return codes;
   }
 
   /// Whether the device's compiler makes one kernel of `result` with `nodes` inside. What that

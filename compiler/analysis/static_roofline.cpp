@@ -97,6 +97,7 @@ class Counter {
       case ValueOp::kExp2:
       case ValueOp::kRoundTf32:
       case ValueOp::kLdexp: return 1;
+      case ValueOp::kDequantise2: return 3;
       case ValueOp::kDot: return static_cast<double>(v.type.lanes);
       case ValueOp::kConvert: return 0.5 * static_cast<double>(v.type.lanes);
       case ValueOp::kAlu: return slots_of_alu(v) * static_cast<double>(v.type.lanes);

@@ -81,6 +81,9 @@ class Builder {
   ValueId shuffle(BlockId block, ValueId value, uint32_t with);
   /// Two float32 as one word of 16-bit floats, `low` in its lower half.
   ValueId pack_half2(ValueId low, ValueId high, DType dtype);
+  /// Four int8 codes, `word`, times the two float16 of word `scales` in turn, rounded to float16:
+  /// two words. For targets that multiply matrices of float16.
+  std::array<ValueId, 2> dequantise(ValueId word, ValueId scales);
   /// See ValueOp::kExp2.
   ValueId fast_exp2(ValueId value);
   /// See ValueOp::kRoundTf32.

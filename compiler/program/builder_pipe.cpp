@@ -78,6 +78,18 @@ ValueId Builder::pack_half2(ValueId low, ValueId high, DType dtype) {
                  .args = {low, high}});
 }
 
+std::array<ValueId, 2> Builder::dequantise(ValueId word, ValueId scales) {
+  const ValueId unsigned_codes = bit_xor(word, like_int(word, 0x80808080));
+  std::array<ValueId, 2> out = {};
+  for (size_t half = 0; half < out.size(); ++half)
+    out[half] = intern({.op = ValueOp::kDequantise2,
+                        .alu = Op::kConst,
+                        .type = {DType::kU32, 1},
+                        .imm = static_cast<int64_t>(half),
+                        .args = {unsigned_codes, scales}});
+  return out;
+}
+
 ValueId Builder::round_tf32(ValueId word) {
   return intern({.op = ValueOp::kRoundTf32,
                  .alu = Op::kConst,

@@ -30,6 +30,7 @@ std::string_view op_text(ValueOp op) {
     case ValueOp::kIsAligned: return "is_aligned";
     case ValueOp::kShuffle: return "shuffle";
     case ValueOp::kPackHalf2: return "pack_half2";
+    case ValueOp::kDequantise2: return "dequantise2";
     case ValueOp::kExp2: return "exp2";
     case ValueOp::kRoundTf32: return "round_tf32";
     case ValueOp::kTable: return "table";

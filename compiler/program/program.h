@@ -68,7 +68,9 @@ enum class ValueOp : uint8_t {
                ///< args[0], and 4·g + t gets elements 2t and 2t+1 of row g; imm odd: of column g
   kShuffle,  ///< args[0], 32 bits wide, of the lane whose id is this one's ^ imm in the sub-group;
              ///< all of them come here together
-  kPackHalf2,  ///< word of two float32 rounded to the 16-bit floats of DType imm, args[0] low
+  kPackHalf2,    ///< word of two float32 rounded to the 16-bit floats of DType imm, args[0] low
+  kDequantise2,  ///< word of two float16: bytes 2·imm and 2·imm + 1 of word args[0], less 128,
+                 ///< times the lower and the upper float16 of word args[1], rounded once
   kExp2,  ///< 2^args[0] of float32, at most 2^-22 of it away; 0 where that is subnormal; targets
           ///< that have it: TargetInfo::has_exp2
   kRoundTf32,  ///< word of a float32: its bits rounded to those that MMA of tf32 reads

@@ -78,6 +78,13 @@ class Verifier {
                      is_half_like(static_cast<DType>(v.imm))
                  ? Status{}
                  : bad(id, "malformed word of two halves");
+    if (v.op == ValueOp::kDequantise2) {
+      const Type word{DType::kU32, 1};
+      return v.args.size() == 2 && p_.type(v.args[0]) == word && p_.type(v.args[1]) == word &&
+                     v.type == word && p_.block != 0 && (v.imm == 0 || v.imm == 1)
+                 ? Status{}
+                 : bad(id, "malformed word of two codes");
+    }
     if (v.op == ValueOp::kExp2)
       return v.args.size() == 1 && p_.type(v.args[0]) == one && v.type == one && p_.block != 0
                  ? Status{}
@@ -139,8 +146,8 @@ class Verifier {
          v.type != Type{DType::kU32, 4} || !is_bytes(static_cast<uint32_t>(v.imm / 2)) ||
          divergence_ != 0))
       return bad(id, "malformed fragment of a tile");
-    if (v.op == ValueOp::kShuffle || v.op == ValueOp::kPackHalf2 || v.op == ValueOp::kExp2 ||
-        v.op == ValueOp::kRoundTf32)
+    if (v.op == ValueOp::kShuffle || v.op == ValueOp::kPackHalf2 || v.op == ValueOp::kDequantise2 ||
+        v.op == ValueOp::kExp2 || v.op == ValueOp::kRoundTf32)
       BM_TRY(sub_group(id, v));
     if (v.op == ValueOp::kLocalLoad &&
         (v.args.size() != 1 || p_.type(v.args[0]) != Type{DType::kI64, 1} ||
@@ -206,7 +213,8 @@ class Verifier {
 
   Status local_store(const Stmt& s) {
     if (s.target >= p_.locals.size() || p_.type(s.begin) != Type{DType::kI64, 1} ||
-        p_.type(s.value).dtype != p_.locals[s.target].dtype ||
+        (p_.type(s.value).dtype != p_.locals[s.target].dtype &&
+         (p_.type(s.value).dtype != DType::kU32 || !is_bytes(s.target))) ||
         (p_.block != 0 && p_.type(s.value).lanes != 1))
       return bad(s.value, "malformed store to a local array");
     const size_t together = s.operands.size() + 1;

@@ -278,6 +278,7 @@ void LlvmText::let(ValueId id) {
     case ValueOp::kFragment:
     case ValueOp::kShuffle:
     case ValueOp::kPackHalf2:
+    case ValueOp::kDequantise2:
     case ValueOp::kExp2:
     case ValueOp::kRoundTf32:
     case ValueOp::kDot:

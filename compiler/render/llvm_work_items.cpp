@@ -363,6 +363,7 @@ void LlvmWorkItems::memory_value(ValueId id, const Value& v) {
     case ValueOp::kFragment: return fragment(id, v);
     case ValueOp::kShuffle:
     case ValueOp::kPackHalf2:
+    case ValueOp::kDequantise2:
     case ValueOp::kExp2:
     case ValueOp::kRoundTf32: return sub_group(id, v);
     case ValueOp::kWords: return words(id, v, 4 * v.type.lanes);

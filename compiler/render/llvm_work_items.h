@@ -33,7 +33,7 @@ class LlvmWorkItems : public LlvmText {
   /// kCopy, kPipe and kWarpgroupMma; kFragment. Where programs may have them.
   virtual void beside(const Stmt& s);  // but for kOrder, which is nothing here
   virtual void fragment(ValueId id, const Value& v);
-  /// kShuffle, kPackHalf2, kExp2 and kRoundTf32, the same.
+  /// kShuffle, kPackHalf2, kDequantise2, kExp2 and kRoundTf32, the same.
   virtual void sub_group(ValueId id, const Value& v);
 
   /// The kernel, its linkage and calling convention as `define` says, attribute group #0.

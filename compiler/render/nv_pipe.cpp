@@ -33,6 +33,23 @@ std::string_view pack_half2_name(const Value& v) {
   return static_cast<DType>(v.imm) == DType::kBF16 ? "cvt.rn.bf16x2.f32" : "cvt.rn.f16x2.f32";
 }
 
+/// 0x64 before a byte makes it 1024 more as float16; 0x6480 is 1152. Sums and products of float16
+/// round once, and the first one is exact.
+std::string dequantise2_text(std::string_view to, std::string_view codes, std::string_view scales,
+                             const std::array<std::string, 2>& spare, const Value& v) {
+  return fmt::format(
+      "prmt.b32 {0}, {3}, 0x64646464, {5}; mov.b32 {1}, 0x64806480; "
+      "sub.rn.f16x2 {0}, {0}, {1}; mul.rn.f16x2 {2}, {0}, {4};",
+      spare[0], spare[1], to, codes, scales, v.imm == 0 ? "0x4140" : "0x4342");
+}
+
+std::string dequantise2_asm(std::string_view to, std::string_view codes, std::string_view scales,
+                            const Value& v) {
+  const std::array<std::string, 2> spare{"two_codes", "bias"};
+  return fmt::format("{{.reg .b32 {}, {}; {}}}", spare[0], spare[1],
+                     dequantise2_text(to, codes, scales, spare, v));
+}
+
 std::string shuffle_text(std::string_view to, std::string_view from, const Value& v) {
   return fmt::format("shfl.sync.bfly.b32 {}, {}, {}, 31, -1;", to, from, v.imm);
 }

@@ -65,6 +65,10 @@ void PtxRenderer::sub_group(ValueId id) {
   if (v.op == ValueOp::kRoundTf32)
     return out_.line("{} {}, {};", kRoundTf32Name, v_.define(id), low);
   const std::string high = v_.in_register(v.args[1]);
+  if (v.op == ValueOp::kDequantise2) {
+    const std::array<std::string, 2> spare{out_.fresh(File::kB32), out_.fresh(File::kB32)};
+    return out_.line("{}", dequantise2_text(v_.define(id), low, high, spare, v));
+  }
   out_.line("{} {}, {}, {};", pack_half2_name(v), v_.define(id), high, low);
 }
 

@@ -2,6 +2,7 @@
 // Program → source text. Renderers translate one statement at a time; every choice that could
 // change a result was made before.
 
+#include <array>
 #include <string>
 
 #include "compiler/program/program.h"
@@ -49,6 +50,13 @@ inline constexpr std::string_view kExp2Name = "ex2.approx.ftz.f32",
                                   kRoundTf32Name = "cvt.rna.tf32.f32";
 /// The same of a kPackHalf2: "cvt.rn.f16x2.f32".
 std::string_view pack_half2_name(const Value& v);
+
+/// PTX of a kDequantise2, by registers or operands of an asm statement; `spare`: two registers.
+std::string dequantise2_text(std::string_view to, std::string_view codes, std::string_view scales,
+                             const std::array<std::string, 2>& spare, const Value& v);
+/// The same with registers of its own.
+std::string dequantise2_asm(std::string_view to, std::string_view codes, std::string_view scales,
+                            const Value& v);
 
 /// The PTX instruction of a kShuffle, by registers or operands of an asm statement.
 std::string shuffle_text(std::string_view to, std::string_view from, const Value& v);

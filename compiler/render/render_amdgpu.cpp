@@ -88,6 +88,7 @@ class AmdgpuRenderer final : public LlvmWorkItems {
   /// between the rows of 32 lanes by v_permlanex16 on RDNA. The rest goes through the crossbar of
   /// LDS, which takes a wait: within 32 lanes by a mask, else by the addresses of lanes.
   void sub_group(ValueId id, const Value& v) override {
+    if (v.op == ValueOp::kDequantise2) return dequantise2(id, v);
     if (v.op != ValueOp::kShuffle) return LlvmWorkItems::sub_group(id, v);
     const bool is_word = !is_float(v.type.dtype);
     std::string from = ref(v.args[0]), made = fmt::format("%v{}", id);
@@ -122,6 +123,20 @@ class AmdgpuRenderer final : public LlvmWorkItems {
       line("{} = call i32 @llvm.amdgcn.ds.bpermute(i32 {}, i32 {})", made, at, from);
     }
     if (!is_word) line("%v{} = bitcast i32 {} to {}", id, made, type_name(v.type));
+  }
+
+  /// As of NVIDIA's (dequantise2_text), by v_perm_b32, v_pk_add_f16 and v_pk_mul_f16.
+  void dequantise2(ValueId id, const Value& v) {
+    declarations_.insert("declare i32 @llvm.amdgcn.perm(i32, i32, i32)");
+    std::array<std::string, 5> made;
+    for (std::string& name : made) name = fresh("%x");
+    line("{} = call i32 @llvm.amdgcn.perm(i32 {}, i32 {}, i32 {})", made[0], 0x64646464,
+         ref(v.args[0]), v.imm == 0 ? 0x04010400 : 0x04030402);
+    line("{} = bitcast i32 {} to <2 x half>", made[1], made[0]);
+    line("{} = fsub <2 x half> {}, <half 1152.0, half 1152.0>", made[2], made[1]);
+    line("{} = bitcast i32 {} to <2 x half>", made[3], ref(v.args[1]));
+    line("{} = fmul <2 x half> {}, {}", made[4], made[2], made[3]);
+    line("%v{} = bitcast <2 x half> {} to i32", id, made[4]);
   }
 
   /// GFX10 and later, whose waves have 32 lanes here.

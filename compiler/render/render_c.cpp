@@ -274,6 +274,7 @@ class CRenderer final : public CLike {
       case ValueOp::kFragment:
       case ValueOp::kShuffle:
       case ValueOp::kPackHalf2:
+      case ValueOp::kDequantise2:
       case ValueOp::kExp2:
       case ValueOp::kRoundTf32:
       case ValueOp::kIsAligned:

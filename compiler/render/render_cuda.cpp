@@ -233,6 +233,9 @@ class CudaRenderer final : public CppItems {
     if (v.op == ValueOp::kPackHalf2)
       return line("asm(\"{} %0, %1, %2;\" : \"=r\"(v{}) : \"f\"({}), \"f\"({}));",
                   pack_half2_name(v), id, ref(v.args[1]), ref(v.args[0]));
+    if (v.op == ValueOp::kDequantise2)
+      return line("asm(\"{}\" : \"=r\"(v{}) : \"r\"({}), \"r\"({}));",
+                  dequantise2_asm("%0", "%1", "%2", v), id, ref(v.args[0]), ref(v.args[1]));
     if (v.op == ValueOp::kExp2)
       return line("asm(\"{} %0, %1;\" : \"=f\"(v{}) : \"f\"({}));", kExp2Name, id, ref(v.args[0]));
     if (v.op == ValueOp::kRoundTf32)

@@ -54,6 +54,9 @@ class NvptxRenderer final : public LlvmWorkItems {
     if (v.op == ValueOp::kPackHalf2)
       return line("%v{} = call i32 asm \"{} $0, $1, $2;\", \"=r,f,f\"({}, {}) #3", id,
                   pack_half2_name(v), typed(v.args[1]), typed(v.args[0]));
+    if (v.op == ValueOp::kDequantise2)
+      return line("%v{} = call i32 asm \"{}\", \"=r,r,r\"({}, {}) #3", id,
+                  dequantise2_asm("$0", "$1", "$2", v), typed(v.args[0]), typed(v.args[1]));
     if (v.op == ValueOp::kExp2)
       return line("%v{} = call float asm \"{} $0, $1;\", \"=f,f\"({}) #3", id, kExp2Name,
                   typed(v.args[0]));

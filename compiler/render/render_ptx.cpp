@@ -170,6 +170,7 @@ void PtxRenderer::let(ValueId id) {
     case ValueOp::kFragment: return fragment(id);
     case ValueOp::kShuffle:
     case ValueOp::kPackHalf2:
+    case ValueOp::kDequantise2:
     case ValueOp::kExp2:
     case ValueOp::kRoundTf32: return sub_group(id);
     case ValueOp::kWords: return words(id);

@@ -156,6 +156,7 @@ void WorkItemC::let(ValueId id) {
     case ValueOp::kFragment: return fragment(id);
     case ValueOp::kShuffle:
     case ValueOp::kPackHalf2:
+    case ValueOp::kDequantise2:
     case ValueOp::kExp2:
     case ValueOp::kRoundTf32: return sub_group(id);
     case ValueOp::kTable: return set(entry(static_cast<size_t>(v.imm), ref(v.args[0])));

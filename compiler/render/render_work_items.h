@@ -36,7 +36,8 @@ class WorkItemC : public CLike {
   virtual std::string words(const Value& v) = 0;
   /// Declares v…_0 to v…_3 of a kFragment, where programs may have them.
   virtual void fragment(ValueId id);
-  /// Declares a kShuffle, kPackHalf2, kExp2 or kRoundTf32, where programs may have them.
+  /// Declares a kShuffle, kPackHalf2, kDequantise2, kExp2 or kRoundTf32, where programs may have
+  /// them.
   virtual void sub_group(ValueId id);
   /// kDot of one word.
   virtual std::string dot(const Value& v) = 0;

@@ -103,6 +103,7 @@ std::string describe_group_attention(const Schedule& schedule) {
       p.sub_groups, p.kRows, p.key_block, p.has_warpgroups ? "warpgroup " : "", p.stages,
       range_name(p.parts.row), range_name(p.parts.key));
   for (const ir::Node* b : p.parts.batch) out += fmt::format("; for each {}", range_name(b));
+  if (p.has_codes()) out += "; int8 codes become float16 on their way there";
   if (p.is_paired) out += "; causal load balancing: long and short blocks of queries side by side";
   return out + (p.parts.causal_bound ? "; masked keys are skipped\n" : "\n");
 }

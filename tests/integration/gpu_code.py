@@ -67,6 +67,10 @@ WORKLOADS = [
     ("decode attention f32, 32 heads over 8, 4096 keys", "decode(f32[32,128], f32[8,4096,128], f32[8,4096,128])", ROWS),
     ("decode attention int8, 32 heads over 8, 4096 keys",
      "decode8(f32[32,128], i8[8,4096,128], i8[8,4096,128], f16[8,4096,4], f16[8,4096,4])", ROWS),
+    ("prompt attention f16, 2048 of 8192 tokens, 32 heads over 8",
+     "prompt(f32[2048,32,128], f16[8,8192,128], f16[8,8192,128])", ATTENTION),
+    ("prompt attention int8, 2048 of 8192 tokens, 32 heads over 8",
+     "prompt8(f32[2048,32,128], i8[8,8192,128], i8[8,8192,128], f16[8,8192,4], f16[8,8192,4])", ATTENTION),
 ]
 
 

@@ -12,6 +12,7 @@
 #include "models/quant.h"
 #include "tensor/capture_scope.h"
 #include "tensor/exception.h"
+#include "tensor/rounded_activations.h"
 
 namespace bm::cli {
 namespace {
@@ -82,6 +83,40 @@ Tensor decode_attention(const Tensor& q, const Tensor& k, const Tensor& v,
   return scores.softmax(-1).matmul(values.unsqueeze(1));
 }
 
+/// Attention of the last tokens of a prompt as models ask for it of devices with matrix
+/// instructions: queries [count, heads, width], caches and scales as of decode_attention().
+Tensor prompt_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                        const std::array<Tensor, 2>& scales = {}) {
+  if (q.rank() != 3 || k.rank() != 3 || v.rank() != 3 || k.size(0).constant() == 0 ||
+      q.size(1).constant() % k.size(0).constant() != 0 ||
+      k.size(1).constant() < q.size(0).constant())
+    raise(
+        Code::kInvalidArgument,
+        "queries [count, heads, width], keys and values [shared heads, capacity, width] expected");
+  const int64_t count = q.size(0).constant(), heads = q.size(1).constant(),
+                width = q.size(2).constant(), shared = k.size(0).constant();
+  const int64_t most = k.size(1).constant() - count;
+  const Var position("position", 0, std::max<int64_t>(most, 1));
+  position.set(most);
+  const SymInt end = SymInt(position) + count;
+  const std::string device = q.device().name();
+  const auto factor = [&](const Tensor& t, const Tensor& scale) {
+    const Tensor all = cached(t, scale, end);
+    return (scale.is_valid() ? all.cast(DType::kF16).cast(DType::kF32) : all).unsqueeze(1);
+  };
+  const Tensor keys = factor(k, scales[0]), values = factor(v, scales[1]);
+  const Tensor scores = rounded_activations(q, DType::kF16)
+                            .reshape({count, shared, heads / shared, width})
+                            .permute({1, 2, 0, 3})
+                            .matmul(keys.transpose()) *
+                        (1 / std::sqrt(static_cast<double>(width)));
+  const Tensor query_at =
+      (Tensor::arange(count, DType::kI64, device) + Tensor::value_of(position, device))
+          .unsqueeze(1);
+  const Tensor key_at = Tensor::arange(end, DType::kI64, device).unsqueeze(0);
+  return (key_at <= query_at).where(scores, -HUGE_VAL).softmax(-1).cast(DType::kF16).matmul(values);
+}
+
 constexpr Function kFunctions[] = {
     {"relu", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].relu(); }},
     {"exp", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].exp(); }},
@@ -120,6 +155,12 @@ constexpr Function kFunctions[] = {
     {"decode8", 5, 0,
      [](const Arguments& t, const Numbers&) {
        return decode_attention(t[0], t[1], t[2], {t[3], t[4]});
+     }},
+    {"prompt", 3, 0,
+     [](const Arguments& t, const Numbers&) { return prompt_attention(t[0], t[1], t[2]); }},
+    {"prompt8", 5, 0,
+     [](const Arguments& t, const Numbers&) {
+       return prompt_attention(t[0], t[1], t[2], {t[3], t[4]});
      }},
     {"q8linear", 1, 1,
      [](const Arguments& t, const Numbers& n) {

@@ -42,6 +42,15 @@ struct AttentionParts {
   const ir::Node *edge_row = nullptr, *edge_logit = nullptr, *edge_product = nullptr;
 };
 
+/// A key or value as it is in memory, along its elements.
+struct AttentionLine {
+  const ir::Node* load = nullptr;   ///< nullptr: it is something else
+  const ir::Node* scale = nullptr;  ///< of int8 codes: what each is multiplied by
+};
+/// Loads may be of an index that is looked up (page tables). `codes`: so many have one scale, from
+/// any multiple of as many on.
+AttentionLine find_attention_line(const ir::Node* n, const ir::Node* along, int64_t codes);
+
 /// Lanes run along the queries. A block of queries belongs to one thread, which packs them
 /// transposed (head dimension × queries) and then, block by block of keys, packs keys and values,
 /// multiplies, replaces logits by exponentials of their distance from the row max so far, and adds
@@ -68,6 +77,7 @@ struct AttentionPlan {
 struct GroupAttentionPlan {
   static constexpr int64_t kRows = 16;  ///< queries of a sub-group
   static constexpr int64_t kLineBytes = 128;
+  static constexpr int64_t kCodes = 16;  ///< int8 codes of 16 bytes, with one scale
   /// Elements of a query that stay in registers; longer ones are read again for every block of
   /// keys.
   static constexpr int64_t kMostKept = 128;
@@ -79,6 +89,9 @@ struct GroupAttentionPlan {
   /// sub-groups together; what these have in registers is laid out as for mma.sync.
   bool has_warpgroups = false;
   const ir::Node *query = nullptr, *keys = nullptr, *values = nullptr;  ///< loads
+  /// Of int8 codes: the float16 that kCodes of them are multiplied by on their way to shared
+  /// memory, where they are float16; nullptr: nothing.
+  const ir::Node *key_scale = nullptr, *value_scale = nullptr;
   double scale = 1;  ///< the numerator is 2^((logit - row max)·scale)
   uint32_t sub_group = 32, sub_groups = 4;
   bool has_loads = false;  ///< logits read something for every query or key
@@ -89,9 +102,14 @@ struct GroupAttentionPlan {
   int64_t rows() const { return kRows * sub_groups; }
   bool is_transposed() const { return logit_info.row_step != 0; }
   bool keeps_queries() const { return parts.head_dim->src[0]->imm <= kMostKept; }
+  bool has_codes() const { return key_scale != nullptr || value_scale != nullptr; }
+  /// Of a factor in shared memory.
+  static DType staged_type(const ir::Node* load) {
+    return load->dtype == DType::kI8 ? DType::kF16 : load->dtype;
+  }
   /// Lines of 128 bytes that a row of a factor takes, one per panel.
   static int64_t panels(const ir::Node* load, const ir::Node* along) {
-    return (along->src[0]->imm * item_size(load->dtype) + kLineBytes - 1) / kLineBytes;
+    return (along->src[0]->imm * item_size(staged_type(load)) + kLineBytes - 1) / kLineBytes;
   }
   int64_t keys_bytes() const {
     if (is_transposed()) return wave_panels() * key_block * kWaveLine;
@@ -133,13 +151,15 @@ struct DecodeAttentionPlan {
   uint32_t unroll = 4;                        ///< keys of a team that are on their way at once
   uint32_t sub_group = 32, block = 128;
 
+  static constexpr int64_t kCodes = 8;  ///< int8 codes of a chunk, with one scale
+
   int64_t head_dim() const { return parts.head_dim->src[0]->imm; }
   int64_t columns() const { return parts.column->src[0]->imm; }
   uint32_t teams() const { return block / team; }
   uint32_t sub_groups() const { return block / sub_group; }
   /// Of int8 codes eight bytes: sixteen would take twice the registers for queries and results.
   static int64_t chunk_items(const ir::Node* load) {
-    return load->dtype == DType::kI8 ? 8 : 16 / item_size(load->dtype);
+    return load->dtype == DType::kI8 ? kCodes : 16 / item_size(load->dtype);
   }
   /// Partial results, row max and row sum for each query, of every sub-group.
   int64_t shared_bytes() const { return sub_groups() * rows * (columns() + 2) * 4; }

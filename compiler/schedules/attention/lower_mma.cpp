@@ -109,6 +109,16 @@ void GroupAttention::write_logits(const Node* logit, std::span<const Logit> logi
   e_.set_instances(nullptr);
 }
 
+std::vector<ValueId> GroupAttention::dequantised(std::span<const ValueId> codes,
+                                                 ValueId scale) const {
+  const Expr bits = convert(bitcast(expr(scale), DType::kU16), DType::kU32);
+  const ValueId scales = Expr(bits | (bits << 16));
+  std::vector<ValueId> out;
+  for (const ValueId word : codes)
+    for (const ValueId pair : b_.dequantise(word, scales)) out.push_back(pair);
+  return out;
+}
+
 void FlashAttention::bind_group(ValueId row_block, ValueId head, BlockId block) {
   bind_queries(row_block, head, block);
   const Expr item = expr(b_.item());
@@ -180,6 +190,84 @@ void FlashAttention::copy_tiles(std::span<const Copy> tiles, BlockId block) {
   }
 }
 
+/// Loads of a block of keys or values that are codes: nothing waits for them yet. The last key
+/// stands for those that are not there, whose logits are -inf.
+std::vector<FlashAttention::CodeChunk> FlashAttention::gather_codes(bool is_keys, ValueId first_key,
+                                                                    BlockId block) {
+  constexpr int64_t kInLine = LineTile::kLine / 2 / Plan::kCodes, kWords = Plan::kCodes / 4;
+  const Node *load = is_keys ? p_.keys : p_.values,
+             *scale = is_keys ? p_.key_scale : p_.value_scale,
+             *along = is_keys ? a_.head_dim : a_.column;
+  const int64_t start = is_keys ? 0 : p_.keys_bytes(), width = along->src[0]->imm / Plan::kCodes;
+  const Expr item = expr(b_.item());
+  const Expr pair = item & (kInLine - 1), line = item >> log2_of(kInLine);
+  const Expr at_chunk = ((pair * 2) ^ (line & (LineTile::kChunks - 1))) * LineTile::kChunk;
+  s_.first_chunk = Expr(line * LineTile::kLine + at_chunk);
+  const bool has_tail = is_uneven(a_.key->src[0], p_.key_block);
+  const ValueId last = e_.max_index(b_.sub(g_.all_keys, b_.index(1)), b_.index(0));
+  std::vector<CodeChunk> out;
+  for (int64_t l = 0; l < p_.key_block; l += e_.schedule().block / kInLine) {
+    ValueId key = Expr(expr(first_key) + line + l);
+    if (has_tail) key = e_.min_index(key, last);
+    const Env env = e_.bound_at(g_.env, a_.key, key, block);
+    Offsets inside(e_, Expr(pair * Plan::kCodes), block);
+    for (int64_t panel = 0; panel * kInLine < width; ++panel) {
+      const int64_t first = panel * kInLine;
+      Env at = env;
+      if (first + kInLine <= width) {
+        at = e_.bound(env, along, inside.at(first * Plan::kCodes).binding);
+      } else {
+        // What lies behind the width is never read.
+        const Expr number = min(pair + first, expr(b_.index(width - 1)));
+        at = e_.bound_at(env, along, Expr(number * Plan::kCodes), block);
+      }
+      CodeChunk c{.to = start + (panel * p_.key_block + l) * LineTile::kLine};
+      c.from = e_.emit(load->src[0], at);
+      if (load->src.size() > 1) {
+        c.gate = e_.emit(load->src[1], at);
+        c.from = b_.select(c.gate, c.from, b_.index(0));
+      }
+      c.scale = e_.emit(scale, at);
+      out.push_back(c);
+    }
+  }
+  while (s_.codes.size() < kWords * out.size())
+    s_.codes.push_back(b_.add_register({DType::kU32, 1}));
+  for (const bool is_aligned : {true, false})
+    e_.branch(is_aligned ? s_.is_aligned : s_.is_not, block, [&](BlockId body) {
+      for (size_t i = 0; i < out.size(); ++i) {
+        const ValueId words =
+            b_.words(static_cast<int>(load->imm), kWords, out[i].from, is_aligned);
+        for (uint32_t w = 0; w < kWords; ++w)
+          b_.assign(body, s_.codes[kWords * i + w], b_.extract(words, w));
+      }
+    });
+  return out;
+}
+
+/// Their float16, to the stage that starts at byte `stage`: two adjacent chunks of a line.
+void FlashAttention::keep_codes(std::span<const CodeChunk> chunks, const Expr& stage,
+                                BlockId block) {
+  constexpr size_t kWords = Plan::kCodes / 4;
+  if (chunks.empty()) return;
+  const Expr first = expr(s_.first_chunk), second = first ^ LineTile::kChunk;
+  const std::array starts{Expr(stage + first), Expr(stage + second)};
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    std::array<ValueId, kWords> codes = {};
+    for (size_t w = 0; w < kWords; ++w) {
+      codes[w] = b_.read(block, s_.codes[kWords * i + w]);
+      if (chunks[i].gate != kNone)
+        codes[w] = b_.select(chunks[i].gate, codes[w], b_.like_int(codes[w], 0));
+    }
+    const std::vector<ValueId> words = dequantised(codes, chunks[i].scale);
+    for (size_t half = 0; half < starts.size(); ++half) {
+      const auto from = words.begin() + static_cast<std::ptrdiff_t>(half * kWords);
+      b_.local_store_together(block, stage_->array(), Expr(starts[half] + chunks[i].to),
+                              {from, from + kWords});
+    }
+  }
+}
+
 /// Of a tile from byte `start` on.
 SlotWords FlashAttention::fragment(const LineFragments& f, ValueId start, int64_t row, int64_t step,
                                    BlockId block) const {
@@ -192,12 +280,14 @@ SlotWords FlashAttention::fragment(const LineFragments& f, ValueId start, int64_
 /// stages.
 void FlashAttention::read_queries(BlockId block) {
   const ValueId start = b_.index(p_.keeps_queries() ? p_.stage_bytes() : query_start());
-  const auto stage = stage_tiles(b_.index(0), b_.index(0), block);
-  const std::array tiles{
-      Copy{tile(p_.query, a_.row, a_.head_dim, g_.first_row, g_.row_extent, p_.rows(), block),
-           start},
-      stage[0], stage[1]};
+  std::vector tiles{Copy{
+      tile(p_.query, a_.row, a_.head_dim, g_.first_row, g_.row_extent, p_.rows(), block), start}};
+  if (!p_.has_codes())
+    for (const Copy& c : stage_tiles(b_.index(0), b_.index(0), block)) tiles.push_back(c);
   copy_tiles(tiles, block);
+  for (const bool is_keys : {true, false})
+    if (p_.has_codes())
+      keep_codes(gather_codes(is_keys, b_.index(0), block), expr(b_.index(0)), block);
   if (has_async()) b_.pipe(block, PipeOp::kCommitCopies);
   if (has_async()) b_.pipe(block, PipeOp::kWaitCopies, 0);
   b_.barrier(block);
@@ -226,15 +316,34 @@ void FlashAttention::run_keys(BlockId block) {
   const Expr stage = ((key >> shift) & (p_.stages - 1)) * p_.stage_bytes();
   const Expr other = p_.stage_bytes() - stage;
   const Expr next = key + p_.key_block;
-  const BlockId ahead = b_.open_block(loop.body);
-  copy_tiles(stage_tiles(next, other, ahead), ahead);
-  b_.close_if(ahead, b_.lt(next, g_.visible_keys));
+  const ValueId has_next = b_.lt(next, g_.visible_keys);
+  if (!p_.has_codes()) {
+    const BlockId ahead = b_.open_block(loop.body);
+    copy_tiles(stage_tiles(next, other, ahead), ahead);
+    b_.close_if(ahead, has_next);
+  }
+  // Codes are on their way in registers, keys before values, where there is room for them; floats
+  // without asynchronous copies do not wait for the products either. Behind the last block the
+  // first one is read again, which is there in any case.
+  const ValueId ahead = p_.has_codes() ? b_.select(has_next, next, b_.index(0)) : kNone;
+  const bool has_room = has_async() && p_.keeps_queries();
+  const auto gather = [&](bool is_keys) {
+    std::vector<CodeChunk> codes;
+    if (p_.has_codes()) codes = gather_codes(is_keys, ahead, loop.body);
+    if (!has_room) keep_codes(std::exchange(codes, {}), other, loop.body);
+    return codes;
+  };
+  std::vector<CodeChunk> codes = gather(true);
+  if (!has_room) gather(false);
   if (has_async()) b_.pipe(loop.body, PipeOp::kCommitCopies);
   multiply_keys(stage, loop.body);
+  keep_codes(codes, other, loop.body);
+  if (has_room) codes = gather(false);
   finish_logits(loop.index, loop.body, [&](const Node* logit, bool has_tail, BlockId inside) {
     write_block(logit, loop.index, has_tail, inside);
   });
   add_values(Expr(stage + p_.keys_bytes()), loop.body);
+  keep_codes(codes, other, loop.body);
   b_.close_loop(loop, b_.index(0), g_.visible_keys, p_.key_block);
 }
 

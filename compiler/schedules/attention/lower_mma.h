@@ -40,6 +40,8 @@ class GroupAttention {
     uint32_t reg = 0;
     ValueId gate = kNone;
   };
+  /// Words of codes, each times the float16 `scale`, as twice as many of float16.
+  std::vector<ValueId> dequantised(std::span<const ValueId> codes, ValueId scale) const;
   void write_logits(const Node* logit, std::span<const Logit> logits, const Instances& instances,
                     BlockId block);
 
@@ -66,6 +68,12 @@ class FlashAttention : GroupAttention {
     std::array<std::vector<ValueId>, 2> logits;  // in the order of keys
     std::array<ValueId, 2> shift = {};
   };
+  /// Sixteen codes of a key or value on their way.
+  struct CodeChunk {
+    ValueId from = kNone, gate = kNone;  // element; whether it is there (kNone: certainly)
+    ValueId scale = kNone;
+    int64_t to = 0;  // byte, from this work-item's first one in a stage
+  };
   struct State {
     ValueId part = kNone;                        // t
     ValueId is_aligned = kNone, is_not = kNone;  // params start at multiples of 16 bytes
@@ -73,6 +81,8 @@ class FlashAttention : GroupAttention {
     std::vector<SlotWords> queries;              // by 16 steps of K
     // First of four registers for 8 keys, for 8 elements of the results.
     std::vector<uint32_t> logits, results;
+    std::vector<uint32_t> codes;  // registers of words, four of every CodeChunk
+    ValueId first_chunk = kNone;  // byte of a stage where the first CodeChunk goes
     std::array<uint32_t, 2> row_max = {},
                             row_sums = {};  // registers, by row; row sums of this work-item
   };
@@ -87,6 +97,8 @@ class FlashAttention : GroupAttention {
                 ValueId extent, int64_t step, BlockId block) const;
   std::array<Copy, 2> stage_tiles(ValueId first_key, ValueId stage, BlockId block) const;
   void copy_tiles(std::span<const Copy> tiles, BlockId block);
+  std::vector<CodeChunk> gather_codes(bool is_keys, ValueId first_key, BlockId block);
+  void keep_codes(std::span<const CodeChunk> chunks, const Expr& stage, BlockId block);
   SlotWords fragment(const LineFragments& f, ValueId start, int64_t row, int64_t step,
                      BlockId block) const;
   SlotWords query_fragment(ValueId start, int64_t step, BlockId block) const;

@@ -31,10 +31,11 @@ ValueId all_of(std::vector<ValueId> values, F&& join) {
 
 }  // namespace
 
-/// 2^(distance · scale). Beside MMA that go on by themselves, the polynomial would
-/// take most of the time; both are nearer than what is left of them in 16 bits.
+/// 2^(distance · scale). Beside MMA that go on by themselves, or codes that become floats, the
+/// polynomial would take most of the time; both are nearer than what is left of them in 16 bits.
 ValueId FlashAttention::exp2_of(ValueId distance) {
-  if (!p_.has_warpgroups || !b_.target().has_exp2) return b_.exp2_of_distance(distance, p_.scale);
+  if ((!p_.has_warpgroups && !p_.has_codes()) || !b_.target().has_exp2)
+    return b_.exp2_of_distance(distance, p_.scale);
   return b_.fast_exp2(b_.mul(distance, b_.like(distance, p_.scale)));
 }
 

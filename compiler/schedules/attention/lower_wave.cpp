@@ -28,10 +28,15 @@ class WaveAttention : GroupAttention {
   void run();
 
  private:
-  /// 16 bytes or fewer on their way to shared memory.
-  struct Words {
-    ValueId at = kNone;
+  /// Elements of a key or value on their way: eight floats, or codes and their scale.
+  struct Line {
     std::vector<ValueId> words;
+    ValueId scale = kNone;  // float16
+  };
+  /// One of them to chunks of shared memory, or several, transposed.
+  struct Chunk {
+    std::vector<Line> lines;
+    std::vector<ValueId> at;
   };
 
   void run(ValueId row_block, ValueId head, BlockId body);
@@ -42,12 +47,16 @@ class WaveAttention : GroupAttention {
   int64_t shares() const { return p_.sub_group / kTile; }
   int64_t key_of(size_t tile, uint32_t sum) const;
   std::vector<ValueId> load_words(const Node* load, const Env& env, ValueId exists) const;
-  Env key_env(ValueId first_key, const Expr& own, int64_t offset, ValueId* exists, BlockId block);
-  std::pair<Expr, Expr> line_and_chunk(ValueId number, int64_t lines);
-  void gather_keys(ValueId first_key, std::vector<Words>* out, BlockId block);
-  void gather_values(ValueId first_key, std::vector<Words>* out, BlockId block);
-  std::vector<Words> gather(ValueId first_key, BlockId block);
-  void keep(const std::vector<Words>& tiles, const Expr& start, BlockId block);
+  Line load_line(const AttentionLine& line, int64_t codes, const Env& env, ValueId exists) const;
+  std::vector<ValueId> floats_of(const Line& line) const;
+  Env key_env(ValueId first_key, const Expr& own, int64_t offset, bool is_clamped, ValueId* exists,
+              BlockId block);
+  std::pair<Expr, Expr> line_and_chunk(ValueId number, int64_t lines, int64_t together);
+  void gather_keys(ValueId first_key, std::vector<Chunk>* out, BlockId block);
+  void gather_values(ValueId first_key, std::vector<Chunk>* out, BlockId block);
+  std::vector<Chunk> gather(ValueId first_key, BlockId block);
+  std::vector<std::vector<ValueId>> rows_of(const Chunk& chunk) const;
+  void keep(const std::vector<Chunk>& tiles, const Expr& start, BlockId block);
   int64_t query_start() const { return p_.stages * p_.stage_bytes() / 4; }  ///< word
   void keep_queries(BlockId block);
   std::vector<ValueId> query_words(int64_t k_step, BlockId block);
@@ -119,50 +128,85 @@ std::vector<ValueId> WaveAttention::load_words(const Node* load, const Env& env,
   return out;
 }
 
+WaveAttention::Line WaveAttention::load_line(const AttentionLine& line, int64_t codes,
+                                             const Env& env, ValueId exists) const {
+  if (!line.scale) return {load_words(line.load, env, exists)};
+  Line out;
+  ValueId at = e_.emit(line.load->src[0], env), gate = kNone;
+  if (line.load->src.size() > 1) {
+    gate = e_.emit(line.load->src[1], env);
+    at = b_.select(gate, at, b_.index(0));
+  }
+  const auto count = static_cast<uint32_t>(codes / 4);
+  const ValueId words = b_.words(static_cast<int>(line.load->imm), count, at, false);
+  for (uint32_t w = 0; w < count; ++w) {
+    const ValueId word = b_.extract(words, w);
+    out.words.push_back(gate == kNone ? word : b_.select(gate, word, b_.like_int(word, 0)));
+  }
+  out.scale = e_.emit(line.scale, env);
+  return out;
+}
+
+/// Words.
+std::vector<ValueId> WaveAttention::floats_of(const Line& line) const {
+  return line.scale == kNone ? line.words : dequantised(line.words, line.scale);
+}
+
 // --- keys and values ----------------------------------------------------------------------------
 
-/// The loops over heads and keys, at key first_key + own + offset.
-Env WaveAttention::key_env(ValueId first_key, const Expr& own, int64_t offset, ValueId* exists,
-                           BlockId block) {
+/// The loops over heads and keys, at key first_key + own + offset. `is_clamped`: the last one
+/// stands for keys that are not there, whose logits are -inf; else `*exists`.
+Env WaveAttention::key_env(ValueId first_key, const Expr& own, int64_t offset, bool is_clamped,
+                           ValueId* exists, BlockId block) {
   const Expr key = expr(first_key) + own + offset;
   const Node* extent = a_.key->src[0];
   const bool has_tail = !extent->is_const() || extent->imm % p_.key_block != 0;
-  *exists = has_tail ? b_.lt(key, g_.all_keys) : kNone;
-  return e_.bound_at(g_.env, a_.key, key, block);
+  *exists = has_tail && !is_clamped ? b_.lt(key, g_.all_keys) : kNone;
+  if (!has_tail || !is_clamped) return e_.bound_at(g_.env, a_.key, key, block);
+  const ValueId last = e_.max_index(b_.sub(g_.all_keys, b_.index(1)), b_.index(0));
+  return e_.bound_at(g_.env, a_.key, e_.min_index(key, last), block);
 }
 
 /// What the `number`-th chunk of `lines` keys or queries is: of whole panels, four work-items have
-/// a line of one, the next four the next line.
-std::pair<Expr, Expr> WaveAttention::line_and_chunk(ValueId number, int64_t lines) {
+/// a line of one, the next four the next line. `together`: chunks of a work-item.
+std::pair<Expr, Expr> WaveAttention::line_and_chunk(ValueId number, int64_t lines,
+                                                    int64_t together) {
   const int64_t chunks = head_dim() / kChunkItems;
   const bool has_panels = chunks % ChunkStage::kChunks == 0;
-  const Expr low(
-      b_, e_.next_digit(&number, b_.index(has_panels ? ChunkStage::kChunks : chunks), false));
-  if (!has_panels) return {expr(number), low};
+  const int64_t in_line = (has_panels ? ChunkStage::kChunks : chunks) / together;
+  const Expr low(b_, e_.next_digit(&number, b_.index(in_line), false));
+  if (!has_panels) return {expr(number), Expr(low * together)};
   const Expr line(b_, e_.next_digit(&number, b_.index(lines), false));
-  return {line, Expr(expr(number) * ChunkStage::kChunks + low)};
+  return {line, Expr((expr(number) * in_line + low) * together)};
 }
 
 /// A line of 32 elements of every key, panel after panel of them. Where there are not enough chunks
 /// for everybody, several work-items take the same one.
-void WaveAttention::gather_keys(ValueId first_key, std::vector<Words>* out, BlockId block) {
-  const int64_t chunks = head_dim() / kChunkItems, count = p_.key_block * chunks;
+void WaveAttention::gather_keys(ValueId first_key, std::vector<Chunk>* out, BlockId block) {
+  const int64_t items = p_.key_scale ? Plan::kCodes : kChunkItems, together = items / kChunkItems;
+  const int64_t count = p_.key_block * head_dim() / items;
   for (int64_t n = 0; n < count; n += e_.schedule().block) {
     ValueId number = Expr(expr(b_.item()) + n);
     if (n + e_.schedule().block > count) number = e_.min_index(number, b_.index(count - 1));
-    const auto [key, chunk] = line_and_chunk(number, p_.key_block);
+    const auto [key, chunk] = line_and_chunk(number, p_.key_block, together);
     ValueId exists = kNone;
-    const Env env = key_env(first_key, key, 0, &exists, block);
+    const Env env = key_env(first_key, key, 0, p_.key_scale != nullptr, &exists, block);
     const Expr first = chunk * kChunkItems;
     const Expr panel = chunk >> log2_of(ChunkStage::kChunks);
-    const Expr at = stage_->address(key, chunk & (ChunkStage::kChunks - 1)) +
-                    panel * (p_.key_block * ChunkStage::kLineWords);
-    out->push_back({at, load_words(p_.keys, e_.bound_at(env, a_.head_dim, first, block), exists)});
+    const Env element = e_.bound_at(env, a_.head_dim, first, block);
+    Chunk& tile = out->emplace_back();
+    tile.lines.push_back(load_line({p_.keys, p_.key_scale}, items, element, exists));
+    for (int64_t c = 0; c < together; ++c) {
+      const Expr in_panel = (chunk & (ChunkStage::kChunks - 1)) + c;
+      const Expr at =
+          stage_->address(key, in_panel) + panel * (p_.key_block * ChunkStage::kLineWords);
+      tile.at.push_back(at);
+    }
   }
 }
 
 /// A line of all keys for every element of the results: transposed in registers.
-void WaveAttention::gather_values(ValueId first_key, std::vector<Words>* out, BlockId block) {
+void WaveAttention::gather_values(ValueId first_key, std::vector<Chunk>* out, BlockId block) {
   const int64_t items = e_.schedule().block, blocks = columns() / ChunkStage::kTransposed;
   int64_t steps = 2;
   for (const int64_t s : {8, 4})
@@ -178,29 +222,57 @@ void WaveAttention::gather_values(ValueId first_key, std::vector<Words>* out, Bl
     const Expr chunk = expr(number);
     const Expr column = (in_high * low + in_low) * ChunkStage::kTransposed;
     const Expr own_key = chunk * kChunkItems + part * steps;
-    std::vector<std::vector<ValueId>> lines;
+    Chunk tile;
     for (int64_t s = 0; s < steps; ++s) {
       ValueId exists = kNone;
-      const Env env = key_env(first_key, own_key, s, &exists, block);
-      lines.push_back(load_words(p_.values, e_.bound_at(env, a_.column, column, block), exists));
+      const Env env = key_env(first_key, own_key, s, p_.value_scale != nullptr, &exists, block);
+      const Env element = e_.bound_at(env, a_.column, column, block);
+      tile.lines.push_back(
+          load_line({p_.values, p_.value_scale}, ChunkStage::kTransposed, element, exists));
     }
-    for (size_t r = 0; r < ChunkStage::kTransposed; ++r) {
-      const Expr at = stage_->address(column + static_cast<int64_t>(r), chunk) +
+    for (int64_t r = 0; r < ChunkStage::kTransposed; ++r) {
+      const Expr at = stage_->address(column + r, chunk) +
                       part * (ChunkStage::kChunkWords / parts) + p_.keys_bytes() / 4;
-      out->push_back({at, stage_->transposed(lines, r)});
+      tile.at.push_back(at);
+    }
+    if (p_.value_scale) {
+      out->push_back(std::move(tile));
+    } else {
+      const std::vector<std::vector<ValueId>> rows = rows_of(tile);
+      for (size_t r = 0; r < rows.size(); ++r) out->push_back({{{rows[r]}}, {tile.at[r]}});
     }
   }
 }
 
-std::vector<WaveAttention::Words> WaveAttention::gather(ValueId first_key, BlockId block) {
-  std::vector<Words> out;
+/// The words of every chunk.
+std::vector<std::vector<ValueId>> WaveAttention::rows_of(const Chunk& chunk) const {
+  std::vector<std::vector<ValueId>> lines, rows;
+  for (const Line& line : chunk.lines) lines.push_back(floats_of(line));
+  if (lines.size() > 1) {
+    for (size_t r = 0; r < chunk.at.size(); ++r) rows.push_back(stage_->transposed(lines, r));
+    return rows;
+  }
+  const size_t each = lines[0].size() / chunk.at.size();
+  for (size_t r = 0; r < chunk.at.size(); ++r) {
+    rows.emplace_back();
+    for (size_t w = 0; w < each; ++w) rows.back().push_back(lines[0][each * r + w]);
+  }
+  return rows;
+}
+
+std::vector<WaveAttention::Chunk> WaveAttention::gather(ValueId first_key, BlockId block) {
+  std::vector<Chunk> out;
   gather_keys(first_key, &out, block);
   gather_values(first_key, &out, block);
   return out;
 }
 
-void WaveAttention::keep(const std::vector<Words>& tiles, const Expr& start, BlockId block) {
-  for (const Words& w : tiles) stage_->store(block, Expr(expr(w.at) + start), w.words);
+void WaveAttention::keep(const std::vector<Chunk>& tiles, const Expr& start, BlockId block) {
+  for (const Chunk& c : tiles) {
+    const std::vector<std::vector<ValueId>> rows = rows_of(c);
+    for (size_t r = 0; r < rows.size(); ++r)
+      stage_->store(block, Expr(expr(c.at[r]) + start), rows[r]);
+  }
 }
 
 // --- queries · keys -----------------------------------------------------------------------------
@@ -210,7 +282,7 @@ void WaveAttention::keep_queries(BlockId block) {
   const int64_t chunks = head_dim() / kChunkItems, count = p_.rows() * chunks;
   for (int64_t n = 0; n < count; n += e_.schedule().block) {
     ValueId number = Expr(expr(b_.item()) + n);
-    const auto [line, chunk] = line_and_chunk(number, p_.rows());
+    const auto [line, chunk] = line_and_chunk(number, p_.rows(), 1);
     ValueId row = Expr(expr(g_.first_row) + line);
     row = e_.min_index(row, Expr(expr(g_.row_extent) + -1));
     const Env env = e_.bound_at(e_.bound_at(g_.env, a_.row, row, block), a_.head_dim,
@@ -393,8 +465,8 @@ void WaveAttention::add_values(const Expr& start, BlockId block) {
 
 // --- the kernel ---------------------------------------------------------------------------------
 
+/// The products of queries and this block of keys are there: logits, and the values of them.
 void WaveAttention::attend(ValueId first_key, const Expr& start, BlockId block) {
-  multiply_keys(start, block);
   finish_logits(first_key, block, [&](const Node* logit, bool has_tail, BlockId inside) {
     write_block(logit, first_key, has_tail, inside);
   });
@@ -406,13 +478,17 @@ void WaveAttention::run_keys(BlockId block) {
   if (p_.stages == 1) {
     const Builder::Loop loop = b_.open_loop(block);
     b_.barrier(loop.body);  // nobody reads the block before any more
-    std::vector<Words> tiles;
+    std::vector<Chunk> tiles;
     gather_keys(loop.index, &tiles, loop.body);
     keep(tiles, expr(b_.index(0)), loop.body);
     tiles.clear();
+    // Together they would not stay in registers.
+    b_.pipe(loop.body, PipeOp::kOrder);
     gather_values(loop.index, &tiles, loop.body);
     keep(tiles, expr(b_.index(0)), loop.body);
     b_.barrier(loop.body);
+    b_.pipe(loop.body, PipeOp::kOrder);
+    multiply_keys(expr(b_.index(0)), loop.body);
     attend(loop.index, expr(b_.index(0)), loop.body);
     b_.close_loop(loop, b_.index(0), g_.visible_keys, p_.key_block);
     return;
@@ -426,8 +502,20 @@ void WaveAttention::run_keys(BlockId block) {
   // Behind the last block the first one is read again, which is there in any case.
   const Expr next = key + p_.key_block;
   const ValueId has_next = b_.lt(next, g_.visible_keys);
-  const std::vector<Words> tiles = gather(b_.select(has_next, next, b_.index(0)), loop.body);
+  const ValueId ahead = b_.select(has_next, next, b_.index(0));
+  std::vector<Chunk> tiles;
+  gather_keys(ahead, &tiles, loop.body);
+  if (!p_.has_codes()) gather_values(ahead, &tiles, loop.body);
   b_.pipe(loop.body, PipeOp::kOrder);
+  multiply_keys(start, loop.body);
+  if (p_.has_codes()) {
+    // One after the other: what codes become takes registers.
+    b_.pipe(loop.body, PipeOp::kOrder);
+    keep(tiles, other, loop.body);
+    tiles.clear();
+    gather_values(ahead, &tiles, loop.body);
+    b_.pipe(loop.body, PipeOp::kOrder);
+  }
   attend(key, start, loop.body);
   b_.pipe(loop.body, PipeOp::kOrder);
   keep(tiles, other, loop.body);

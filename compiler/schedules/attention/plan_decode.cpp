@@ -57,25 +57,6 @@ bool is_same_within(const Node* n, const Node* along, int64_t items) {
                              [&](const Node* s) { return is_same_within(s, along, items); });
 }
 
-/// Keys or values, and what a chunk of them is multiplied by.
-struct Line {
-  const Node *load = nullptr, *scale = nullptr;
-};
-
-Line line_of(const Node* n, const Node* along) {
-  if (n->op != Op::kMul) {
-    const Node* load = line_load(n);
-    return {load && load->dtype != DType::kI8 ? load : nullptr};
-  }
-  for (const size_t side : {0u, 1u}) {
-    const Node *load = line_load(n->src[side]), *scale = n->src[1 - side];
-    if (load && load->dtype == DType::kI8 &&
-        is_same_within(scale, along, DecodeAttentionPlan::chunk_items(load)))
-      return {load, scale};
-  }
-  return {};
-}
-
 /// Whether chunks along `along` are adjacent in memory and aligned.
 bool has_lines(const Node* load, const Node* along) {
   if (!load || !along->src[0]->is_const()) return false;
@@ -104,7 +85,9 @@ class DecodePlanner {
     const AttentionParts& a = p_.parts;
     if (a.pv->dtype != DType::kF32 || a.weight != DType::kF32 || !a.causal_bound || !a.row_max)
       return std::nullopt;
-    const Line keys = line_of(a.keys, a.head_dim), values = line_of(a.values, a.column);
+    const AttentionLine keys = find_attention_line(a.keys, a.head_dim, DecodeAttentionPlan::kCodes),
+                        values =
+                            find_attention_line(a.values, a.column, DecodeAttentionPlan::kCodes);
     p_.keys = keys.load;
     p_.values = values.load;
     p_.key_scale = keys.scale;
@@ -188,6 +171,19 @@ class DecodePlanner {
 };
 
 }  // namespace
+
+AttentionLine find_attention_line(const Node* n, const Node* along, int64_t codes) {
+  if (n->op != Op::kMul) {
+    const Node* load = line_load(n);
+    return {load && load->dtype != DType::kI8 ? load : nullptr};
+  }
+  for (const size_t side : {0u, 1u}) {
+    const Node *load = line_load(n->src[side]), *scale = n->src[1 - side];
+    if (load && load->dtype == DType::kI8 && is_same_within(scale, along, codes))
+      return {load, scale};
+  }
+  return {};
+}
 
 std::optional<Schedule> make_decode_attention_schedule(const ir::KernelIr& kernel,
                                                        const TargetInfo& target, uint32_t /*units*/,

@@ -82,7 +82,7 @@ class GroupAttentionScheduler {
     p_.has_loads = has_loads(parts().logit) || has_loads(parts().unmasked_logit);
     choose_blocks();
     choose_sub_groups();
-    if (!has_room() || has_few_groups()) return std::nullopt;
+    if (!has_room() || !has_lines() || has_few_groups()) return std::nullopt;
     return finish();
   }
 
@@ -99,16 +99,47 @@ class GroupAttentionScheduler {
     return has_lines ? load : nullptr;
   }
 
+  /// Codes by their scales, rounded to float16: a load of int8 and the scale as float16.
+  static AttentionLine codes(const Node* n, const Node* along) {
+    const int64_t extent = along->src[0]->is_const() ? along->src[0]->imm : 0;
+    const bool is_rounded = n->op == Op::kCast && n->dtype == DType::kF32 &&
+                            n->src[0]->op == Op::kCast && n->src[0]->dtype == DType::kF16;
+    if (!is_rounded || extent <= 0 || extent > kMostWidth || extent % kStep != 0) return {};
+    AttentionLine line = find_attention_line(n->src[0]->src[0], along, GroupAttentionPlan::kCodes);
+    const Node* scale = line.scale;
+    // Then the product of the two is exact before it is rounded.
+    if (!line.load || !scale || scale->op != Op::kCast || scale->src[0]->dtype != DType::kF16 ||
+        !is_row(ir::linear(line.load->src[0]), along, GroupAttentionPlan::kCodes) ||
+        (line.load->src.size() > 1 && ir::depends_on(line.load->src[1], along)))
+      return {};
+    line.scale = scale->src[0];
+    return line;
+  }
+
+  /// A key or value.
+  AttentionLine line(const Node* n, const Node* along) {
+    if (const Node* load = factor(n, along)) return {load};
+    return codes(n, along);
+  }
+
   bool find_factors() {
     if (parts().pv->dtype != DType::kF32) return false;
+    const AttentionLine keys = line(parts().keys, parts().head_dim),
+                        values = line(parts().values, parts().column);
     p_.query = factor(parts().query, parts().head_dim);
-    p_.keys = factor(parts().keys, parts().head_dim);
-    p_.values = factor(parts().values, parts().column);
-    if (!p_.query || !p_.keys || !p_.values || p_.query->dtype != p_.keys->dtype) return false;
+    p_.keys = keys.load;
+    p_.key_scale = keys.scale;
+    p_.values = values.load;
+    p_.value_scale = values.scale;
+    const bool is_one_kind = (keys.scale != nullptr) == (values.scale != nullptr);
+    if (!p_.query || !p_.keys || !p_.values || !is_one_kind) return false;
+    const DType key_type = GroupAttentionPlan::staged_type(p_.keys),
+                value_type = GroupAttentionPlan::staged_type(p_.values);
+    if (p_.query->dtype != key_type) return false;
     // Numerators are rounded on their way into the second product: only where the formula says so.
-    if (parts().weight != p_.values->dtype) return false;
-    const MatrixInfo* logit = info_for(target_, p_.keys->dtype);
-    const MatrixInfo* value = info_for(target_, p_.values->dtype);
+    if (parts().weight != value_type) return false;
+    const MatrixInfo* logit = info_for(target_, key_type);
+    const MatrixInfo* value = info_for(target_, value_type);
     if (!logit || !value) return false;
     // Instructions take whole chunks of every part of K.
     const int64_t width = parts().head_dim->src[0]->imm;
@@ -206,7 +237,9 @@ class GroupAttentionScheduler {
 
   /// All work-items copy lines of a block at once.
   bool has_lines() const {
-    return p_.is_transposed() || p_.sub_groups * p_.sub_group / kChunk <= p_.key_block;
+    const int64_t in_line =
+        p_.has_codes() ? GroupAttentionPlan::kLineBytes / 2 / GroupAttentionPlan::kCodes : kChunk;
+    return p_.is_transposed() || p_.sub_groups * p_.sub_group / in_line <= p_.key_block;
   }
 
   void choose_sub_groups() {

@@ -1,6 +1,6 @@
-// Attention of prompts as models ask for it: a piece of a prompt behind keys in a float16 cache, on
-// the interpreters of PTX and of AMD's instructions, against sums in float64 with fresh random
-// input. All kernels of the plan are run.
+// Attention of prompts as models ask for it: a piece of a prompt behind keys in a float16 or int8
+// cache, on the interpreters of PTX and of AMD's instructions, against sums in float64 with fresh
+// random input. All kernels of the plan are run.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,6 +31,7 @@ struct Piece {
   double cap = 0;               ///< not 0: scores stay within
   bool is_paged = false;
   double spread = 1;  ///< of queries
+  int64_t block = 0;  ///< not 0: keys and values are int8 codes, so many have one scale
 };
 
 struct PromptWay {
@@ -70,13 +71,22 @@ class Prompt {
     const int64_t group = p.heads / p.shared_heads;
     q_ = Tensor::empty({p.most, p.heads, p.width}, DType::kF32, device);
     Tensor keys, values;
+    const DType type = p.block > 0 ? DType::kI8 : DType::kF16;
+    const auto scales = [&](const Tensor& t) {
+      if (p.block == 0) return Tensor();
+      Shape shape = t.shape();
+      shape.back() = p.width / p.block;
+      return Tensor::empty(shape, DType::kF16, device);
+    };
     if (p.is_paged) {
-      k_ = Tensor::empty({p.capacity + kPageKeys, 2, p.shared_heads, p.width}, DType::kF16, device);
+      k_ = Tensor::empty({p.capacity + kPageKeys, 2, p.shared_heads, p.width}, type, device);
+      k_scales_ = scales(k_);
       pages_ = Tensor::empty({p.capacity / kPageKeys}, DType::kI32, device);
       const Tensor at = Tensor::arange(end, DType::kI64, device);
       const Tensor page = pages_.take(at >> 4).cast(DType::kI64);
-      const Tensor past =
-          k_.take((page << 4) + (at & (kPageKeys - 1))).contiguous().cast(DType::kF32);
+      const Tensor slot = (page << 4) + (at & (kPageKeys - 1));
+      const Tensor past = p.block > 0 ? restored(k_.take(slot), k_scales_.take(slot))
+                                      : k_.take(slot).contiguous().cast(DType::kF32);
       const auto part = [&](int64_t which) {
         return past.slice(1, {which, which + 1})
             .reshape({end, p.shared_heads, p.width})
@@ -85,15 +95,23 @@ class Prompt {
       keys = part(0);
       values = part(1);
     } else {
-      k_ = Tensor::empty({p.capacity, p.shared_heads, p.width}, DType::kF16, device);
-      v_ = Tensor::empty({p.capacity, p.shared_heads, p.width}, DType::kF16, device);
-      const auto rows = [&](const Tensor& t) {
-        return t.shrink({{0, end}, {0, p.shared_heads}, {0, p.width}})
-            .cast(DType::kF32)
-            .permute({1, 0, 2});
+      k_ = Tensor::empty({p.capacity, p.shared_heads, p.width}, type, device);
+      v_ = Tensor::empty({p.capacity, p.shared_heads, p.width}, type, device);
+      k_scales_ = scales(k_);
+      v_scales_ = scales(v_);
+      const auto rows = [&](const Tensor& t, const Tensor& scale) {
+        const auto past = [&](const Tensor& of) {
+          return of.shrink({{0, end}, {0, p.shared_heads}, {0, of.size(2)}});
+        };
+        return restored(past(t), scale.is_valid() ? past(scale) : Tensor()).permute({1, 0, 2});
       };
-      keys = rows(k_);
-      values = rows(v_);
+      keys = rows(k_, k_scales_);
+      values = rows(v_, v_scales_);
+    }
+    // As models ask for it.
+    if (p.block > 0) {
+      keys = keys.cast(DType::kF16).cast(DType::kF32);
+      values = values.cast(DType::kF16).cast(DType::kF32);
     }
     const Tensor queries = q_.shrink({{0, count}, {0, p.heads}, {0, p.width}});
     Tensor scores = rounded_activations(queries, DType::kF16)
@@ -113,6 +131,17 @@ class Prompt {
     plan_ = plan_fusion(std::array{result_.node()});
   }
 
+  /// As caches of models give their numbers.
+  Tensor restored(const Tensor& numbers, const Tensor& scales) const {
+    const Tensor wide = numbers.cast(DType::kF32);
+    if (!scales.is_valid()) return wide;
+    Shape blocks = scales.shape();
+    blocks.push_back(p_.block);
+    const auto last = static_cast<int64_t>(blocks.size()) - 1;
+    return (wide.reshape(blocks) * scales.cast(DType::kF32).unsqueeze(last))
+        .reshape(numbers.shape());
+  }
+
   size_t kernels() const { return plan_.stored.size(); }
 
   /// Kernels in order; failures are the test's.
@@ -130,6 +159,8 @@ class Prompt {
   }
 
   bool has_instruction() const { return has_instruction_; }
+  /// Of accesses to shared memory, of all kernels.
+  uint64_t bank_conflicts() const { return bank_conflicts_; }
 
   /// Largest difference from float64 beyond what rounded weights may lose; queries are rounded
   /// here.
@@ -191,6 +222,7 @@ class Prompt {
       const auto done = run_on_amd(code, buffers, vars);
       EXPECT_TRUE(done) << (done ? "" : done.error().message);
       if (!done) return false;
+      bank_conflicts_ += done->lds_conflicts;
       for (const auto& [name, times] : done->opcodes)
         has_instruction_ |= times > 0 && name.starts_with(way_.instruction);
     } else {
@@ -202,6 +234,7 @@ class Prompt {
       if (!done && change) return false;
       EXPECT_TRUE(done) << (done ? "" : done.error().message);
       if (!done) return false;
+      bank_conflicts_ += done->traffic.shared_conflicts;
     }
     memory_[kernel.params[0]] = buffers[0];
     return true;
@@ -219,12 +252,19 @@ class Prompt {
     }
     std::normal_distribution<double> normal;
     const auto size = static_cast<size_t>(item_size(t));
-    const bool is_query = n == q_.node().get();
-    const int64_t line = p_.shared_heads * p_.width;
+    const auto is = [&](const Tensor& tensor) {
+      return tensor.is_valid() && n == tensor.node().get();
+    };
+    const bool is_query = is(q_), is_scale = is(k_scales_) || is(v_scales_);
+    const int64_t line = p_.shared_heads * (is_scale ? p_.width / p_.block : p_.width);
     for (size_t j = 0; j < bytes; j += size) {
       const bool is_hidden = !p_.is_paged && !is_query &&
                              static_cast<int64_t>(j / size) >= (p_.position + p_.count) * line;
-      put(t, is_hidden ? NAN : normal(random) * (is_query ? p_.spread : 1), &out[j]);
+      const double spread = is_query ? p_.spread : is_scale ? 0x1p-6 : 1;
+      if (t == DType::kI8)
+        out[j] = static_cast<std::byte>(random());
+      else
+        put(t, is_hidden ? NAN : normal(random) * spread, &out[j]);
     }
     return out;
   }
@@ -244,8 +284,17 @@ class Prompt {
           page_of_[static_cast<size_t>(key / kPageKeys)] * kPageKeys + key % kPageKeys;
       line = slot * 2 + which;
     }
-    uint16_t half = 0;
     const int64_t at = (line * p_.shared_heads + head) * p_.width + d;
+    if (p_.block == 0) return half_of(of, at);
+    // Rounded to float16, the product of the two being exact.
+    const auto code = static_cast<int8_t>(memory_.at(of.node().get())[static_cast<size_t>(at)]);
+    const Tensor& scales = which == 0 || p_.is_paged ? k_scales_ : v_scales_;
+    const double exact = half_of(scales, at / p_.block) * static_cast<double>(code);
+    return static_cast<double>(f16_to_f32(f32_to_f16(static_cast<float>(exact))));
+  }
+
+  double half_of(const Tensor& of, int64_t at) const {
+    uint16_t half = 0;
     std::memcpy(&half, &memory_.at(of.node().get())[static_cast<size_t>(at * 2)], 2);
     return static_cast<double>(f16_to_f32(half));
   }
@@ -253,23 +302,26 @@ class Prompt {
   Piece p_;
   PromptWay way_;
   Var count_, position_;
-  Tensor q_, k_, v_, pages_, result_;
+  Tensor q_, k_, v_, k_scales_, v_scales_, pages_, result_;
   FusionPlan plan_;
   std::map<const Node*, std::vector<std::byte>> memory_;
   std::vector<int32_t> page_of_;
   bool has_instruction_ = false;
+  uint64_t bank_conflicts_ = 0;
 };
 
 void expect_right(const Piece& p, const PromptWay& way) {
-  SCOPED_TRACE(fmt::format(
-      "{} tokens behind {}, {} heads ({}) of {}, known {}, window {}, cap {}, paged {}, {}",
-      p.count, p.position, p.heads, p.shared_heads, p.width, p.is_count_known, p.window, p.cap,
-      p.is_paged, way.card));
+  SCOPED_TRACE(
+      fmt::format("{} tokens behind {}, {} heads ({}) of {}, known {}, window {}, cap {}, paged "
+                  "{}, blocks of {}, {}",
+                  p.count, p.position, p.heads, p.shared_heads, p.width, p.is_count_known, p.window,
+                  p.cap, p.is_paged, p.block, way.card));
   static std::mt19937_64 random(std::random_device{}());
   Prompt prompt(p, way);
   ASSERT_TRUE(prompt.run(random));
   EXPECT_TRUE(prompt.has_instruction());
   EXPECT_LE(prompt.worst_excess(), 0);
+  if (p.width % 64 == 0) EXPECT_EQ(prompt.bank_conflicts(), 0u);
 }
 
 void expect_right_on_all(const Piece& p) {
@@ -309,14 +361,63 @@ TEST(PromptAttention, PagesOfAPool) {
   expect_right_on_all({.width = 128, .count = 48, .position = 0, .is_paged = true});
 }
 
-/// A causal bound or a position that is one off, and weights of another type.
+/// Codes and scales are read where they are.
+TEST(PromptAttention, OfInt8KeysIsOneKernel) {
+  for (const PromptWay& way : kPromptWays) {
+    EXPECT_EQ(Prompt({.block = 32}, way).kernels(), 2u) << way.card;
+    EXPECT_EQ(Prompt({.window = 20, .cap = 30, .block = 32}, way).kernels(), 2u) << way.card;
+    EXPECT_EQ(Prompt({.width = 128, .is_paged = true, .block = 32}, way).kernels(), 2u) << way.card;
+  }
+}
+
+TEST(PromptAttention, Int8Keys) {
+  expect_right_on_all({.count = 37, .position = 131, .block = 32});
+  expect_right_on_all({.heads = 8, .width = 128, .most = 40, .count = 40, .block = 32});
+  expect_right_on_all({.heads = 6,
+                       .width = 80,
+                       .most = 41,
+                       .count = 41,
+                       .position = 77,
+                       .is_count_known = true,
+                       .block = 16});
+  expect_right_on_all({.count = 1, .position = 200, .block = 32});
+}
+
+/// Heads of more than 128 elements have no wgmma.
+TEST(PromptAttention, LongHeads) {
+  for (const int64_t block : {0, 32})
+    for (PromptWay way : kPromptWays) {
+      if (!is_amd_prompt(way)) way.instruction = "mma.sync";
+      expect_right({.heads = 2, .shared_heads = 1, .width = 256, .count = 33, .block = block}, way);
+    }
+}
+
+TEST(PromptAttention, Int8KeysWithWindowsAndCaps) {
+  expect_right_on_all({.width = 96, .count = 45, .position = 67, .window = 40, .block = 32});
+  expect_right_on_all(
+      {.count = 29, .position = 100, .window = 9, .cap = 20, .spread = 8, .block = 32});
+}
+
+TEST(PromptAttention, Int8PagesOfAPool) {
+  expect_right_on_all({.count = 37, .position = 131, .is_paged = true, .block = 32});
+  expect_right_on_all(
+      {.heads = 8, .width = 128, .count = 47, .position = 1, .is_paged = true, .block = 32});
+}
+
+/// A causal bound or a position that is one off, and weights of another type; of int8 keys, codes
+/// in another order, not less 128, or without their scale.
 TEST(PromptAttention, MistakesAreNoticed) {
-  for (const auto& [from, to] : {std::pair{"", ""},
-                                 {"cvt.rn.f16x2.f32", "cvt.rn.bf16x2.f32"},
-                                 {"setp.lt.s64", "setp.le.s64"},
-                                 {"bar.sync 0;", ""}}) {
+  struct Mistake {
+    const char *from, *to;
+    int64_t block = 0;
+  };
+  for (const auto& [from, to, block] :
+       {Mistake{"", ""}, Mistake{"cvt.rn.f16x2.f32", "cvt.rn.bf16x2.f32"},
+        Mistake{"setp.lt.s64", "setp.le.s64"}, Mistake{"bar.sync 0;", ""}, Mistake{"", "", 32},
+        Mistake{"0x4140", "0x4041", 32}, Mistake{"0x64806480", "0x64006400", 32},
+        Mistake{"mul.rn.f16x2", "add.rn.f16x2", 32}, Mistake{"bar.sync 0;", "", 32}}) {
     std::mt19937_64 random(5);
-    Prompt prompt({.count = 37, .position = 131}, kPromptWays[1]);
+    Prompt prompt({.count = 37, .position = 131, .block = block}, kPromptWays[1]);
     const std::string right = from, wrong = to;
     const CodeChange change = [&](hal::CodeObject* code) {
       if (right.empty()) return;

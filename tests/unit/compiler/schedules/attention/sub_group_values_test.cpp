@@ -118,6 +118,34 @@ TEST(GroupAttentionParts, TwoNumbersBecomeAWord) {
   }
 }
 
+/// All codes, and scales of any size.
+TEST(GroupAttentionParts, CodesTimesTheirScalesAreRoundedOnce) {
+  const hal::Arch arch = sm_80();
+  std::mt19937_64 random(std::random_device{}());
+  std::vector<uint32_t> x(kItems);
+  for (uint32_t i = 0; i < kItems; ++i) x[i] = (4 * i) * 0x01010101U + 0x03020100U;
+  for (const uint32_t scale :
+       {0x3c00U, 0x0003U, 0xb123U, 0x7b00U, static_cast<uint32_t>(random() % 0x7c00)}) {
+    const uint32_t other = static_cast<uint32_t>(random() % 0x7c00);
+    for (const size_t half : {0U, 1U}) {
+      const auto word = [&](Builder& b, compiler::BlockId, ValueId v) {
+        const ValueId scales = b.constant({DType::kU32, 1}, int64_t{scale | other << 16});
+        return b.dequantise(v, scales)[half];
+      };
+      const Program p = program_of(DType::kU32, DType::kU32, kItems, arch, word);
+      std::vector<uint32_t> want;
+      for (const uint32_t codes : x) {
+        const auto bits = [&](size_t byte, uint32_t by) -> uint32_t {
+          const auto code = static_cast<int8_t>(codes >> 8 * byte);
+          return f32_to_f16(static_cast<float>(code) * f16_to_f32(static_cast<uint16_t>(by)));
+        };
+        want.push_back(bits(2 * half, scale) | bits(2 * half + 1, other) << 16);
+      }
+      EXPECT_EQ(run_program(p, bytes_of(x), arch), bytes_of(want)) << scale << " " << other;
+    }
+  }
+}
+
 /// Where only some work-items come to an exchange.
 TEST(GroupAttentionParts, ExchangesThatSomeDoNotReachAreRefused) {
   const hal::Arch arch = sm_80();
