@@ -86,7 +86,7 @@ Status check_keys(const GgufFile& file, const Architecture& row, const std::stri
     return std::find(std::begin(list), std::end(list), key) != std::end(list);
   };
   for (const auto& [key, value] : file.metadata()) {
-    // Weights that were turned before they were quantised: what they are multiplied with has to be.
+    // Weights rotated before they were quantised: activations have to be rotated as well.
     if (key.starts_with("prism."))
       return fail(Code::kUnsupported, "metadata {} is not understood: weights are kept rotated",
                   quote_name(key));
