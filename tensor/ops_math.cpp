@@ -32,11 +32,12 @@ Tensor exp_of(const Tensor& x) {
 
 Tensor log_of(const Tensor& x) { return alu(kLog2, x) * kLn2; }
 
-/// Higham, Accuracy and Stability of Numerical Algorithms, 1.14.1: the errors of u cancel.
+/// Higham, Accuracy and Stability of Numerical Algorithms, 1.14.1: the errors of u cancel. Beyond
+/// 2^60 no dtype tells u - 1 from u, and v·x would be infinite before the result is.
 Tensor expm1_of(const Tensor& x) {
   const Tensor u = exp_of(x), v = u - 1;
   const Tensor middle = v * x / log_of(u);
-  return select(u == 1, x, select((v == -1) | (u == HUGE_VAL), v, middle));
+  return select(u == 1, x, select((v == -1) | (u > 0x1p60), v, middle));
 }
 
 Tensor log1p_of(const Tensor& x) {
