@@ -333,6 +333,16 @@ void LlvmText::convert(ValueId id, const Value& v) {
     return line("%v{} = call {} @{}({} %v{}.wide)", id, type, fence, type, id);
   }
   if (to == DType::kF16) {
+    const Value& source = p_.at(v.args[0]);
+    if (loses_zero_signs() && source.op == ValueOp::kAlu && from == DType::kF32 &&
+        (source.alu == Op::kMul || source.alu == Op::kDiv)) {
+      const std::string wide = type_name(source.type),
+                        name = "llvm.canonicalize." + suffix(source.type);
+      declarations_.insert(fmt::format("declare {0} @{1}({0})", wide, name));
+      line("%v{}.product = call {} @{}({})", id, wide, name, typed(v.args[0]));
+      line("%v{}.half = fptrunc {} %v{}.product to {}", id, wide, id, half);
+      return line("%v{} = bitcast {} %v{}.half to {}", id, half, id, type);
+    }
     line("%v{}.half = fptrunc {} to {}", id, typed(v.args[0]), half);
     return line("%v{} = bitcast {} %v{}.half to {}", id, half, id, type);
   }

@@ -55,6 +55,8 @@ class LlvmText {
   virtual void let(ValueId id);
   /// Whether float16 values, once widened, stay so: nothing is computed in float16.
   virtual bool fences_halves() const { return false; }
+  /// Whether the target's selection of a product that is rounded to float16 loses the sign of zero.
+  virtual bool loses_zero_signs() const { return false; }
   /// Writes what computes an address and returns it as "ptr %at1".
   using Address = std::function<std::string()>;
   /// A value as it is stored.

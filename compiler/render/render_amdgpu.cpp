@@ -63,6 +63,9 @@ class AmdgpuRenderer final : public LlvmWorkItems {
         "llvm.amdgcn.workgroup.id.x", "llvm.amdgcn.workgroup.id.y", "llvm.amdgcn.workgroup.id.z"};
     return kAxes[axis];
   }
+  /// v_fma_mixlo_f16 with +0 as addend until LLVM 23 (llvm-project pull request 214544). A product
+  /// is canonical, so that nothing is computed for it.
+  bool loses_zero_signs() const override { return true; }
   std::string_view item_number() const override { return "llvm.amdgcn.workitem.id.x"; }
 
   void barrier() override {

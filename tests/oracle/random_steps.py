@@ -526,7 +526,7 @@ def special_difference(out, wanted, t, text, x):
         near |= (wanted == rounded) | (np.isnan(wanted) & np.isnan(rounded))
         # The sign of zero counts where the result is 0 on both sides; of two zeros either is the larger.
         near &= ~((wanted == 0) & (rounded == 0) & (np.signbit(wanted) != np.signbit(rounded)) & (out == 0)) | any(
-            name in text for name in ("elu()", "maximum", "minimum"))
+            name in text for name in ("elu()", "max", "min", "cumsum"))
         apart = ~near
     if not apart.any():
         return ""

@@ -166,14 +166,24 @@ std::vector<double> special_values(DType t) {
   return out;
 }
 
+/// Lines of kLine elements, some of them with infinities and NaN in the middle, at the end, alone.
+constexpr int64_t kLine = 5;
+std::vector<double> lines_of(DType t) {
+  if (!is_float(t)) {
+    const double low = is_signed(t) ? -3 : 0;
+    return {0, 1, 1, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 2, 3, low, 1, low};
+  }
+  const double inf = HUGE_VAL, nan = std::nan("");
+  return {1,   2,    -1,  2,   0.5, -0.0, 0.0,  0.0,  -0.0, 0.0,  inf, 1,   2,    3,   4,
+          1,   -inf, 2,   3,   4,   inf,  1,    -inf, 2,    3,    1,   nan, 2,    3,   4,
+          nan, 1,    nan, 2,   inf, 4,    3,    2,    1,    nan,  nan, nan, nan,  nan, nan,
+          inf, inf,  inf, inf, inf, -inf, -inf, -inf, -inf, -inf, 5,   nan, -inf, inf, nan};
+}
+
 class SpecialValues : public OnDevice {};
 INSTANTIATE_TEST_SUITE_P(Devices, SpecialValues,
-                         ::testing::Values("REF", "CPU:LLVM", "CPU:CLANG", "CL"),
-                         [](const auto& tested) {
-                           std::string name = tested.param;
-                           std::replace(name.begin(), name.end(), ':', '_');
-                           return name;
-                         });
+                         ::testing::ValuesIn(devices_and({"REF", "CPU:LLVM", "CPU:CLANG", "CL"})),
+                         device_test_name);
 
 TEST_P(SpecialValues, AreWhatNumPyAndPyTorchMakeOfThem) {
   const StepsFile file;
@@ -183,6 +193,7 @@ TEST_P(SpecialValues, AreWhatNumPyAndPyTorchMakeOfThem) {
     std::vector<Tensor> results;
     struct Line {
       const char* text;
+      Numbers numbers;
       std::vector<std::string> args;
     };
     std::vector<Line> lines;
@@ -195,9 +206,17 @@ TEST_P(SpecialValues, AreWhatNumPyAndPyTorchMakeOfThem) {
                           (text.starts_with("x.") && text.find('.', 2) == std::string_view::npos &&
                            text.find(' ') == std::string_view::npos && text.ends_with(")"));
       const bool is_two = is_pair && text.size() == 5 + (text.find("= ") != std::string_view::npos);
+      // Over lines of a matrix: sums, extremes, orders.
+      const bool is_line =
+          row.draw == draw::axes || row.draw == draw::axis || row.draw == draw::some;
+      if (is_line && text.find("i") != std::string_view::npos &&
+          (text.starts_with("x.slice") || text.starts_with("x.flip") ||
+           text.starts_with("x.roll") || text.starts_with("x.unsq") ||
+           text.starts_with("x.chunk") || text.starts_with("x.split")))
+        continue;
       const bool is_named = is_pair && (text == "x.maximum(y)" || text == "x.minimum(y)");
       if (row.is_assign || row.draw == draw::cast ||
-          !(is_two || is_named || (is_one && row.draw == draw::nothing)))
+          !(is_two || is_named || is_line || (is_one && row.draw == draw::nothing)))
         continue;
       for (const DType t : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kI8,
                             DType::kI16, DType::kI32, DType::kI64, DType::kU8, DType::kU16,
@@ -213,7 +232,15 @@ TEST_P(SpecialValues, AreWhatNumPyAndPyTorchMakeOfThem) {
         const auto exact = [](const Tensor& x) {
           return value_json(is_float(x.dtype()) ? x.cast(DType::kF64) : x, x.dtype());
         };
-        if (is_pair) {
+        if (is_line) {
+          o.n.i = 1;
+          o.n.j = 3;
+          o.n.axes = {1};
+          const std::vector<double> m = lines_of(t);
+          const Shape shape{static_cast<int64_t>(m.size()) / kLine, kLine};
+          o.x = tensor_of(m, shape, t, device());
+          ref.x = tensor_of(m, shape, t, "REF");
+        } else if (is_pair) {
           o.x = o.x.reshape({n, 1});
           ref.x = ref.x.reshape({n, 1});
           o.y = tensor_of(v, {1, n}, t, device());
@@ -222,7 +249,7 @@ TEST_P(SpecialValues, AreWhatNumPyAndPyTorchMakeOfThem) {
         args.push_back(exact(ref.x));
         if (is_pair) args.push_back(exact(ref.y));
         results.push_back(row.run(o));
-        lines.push_back({row.text, args});
+        lines.push_back({row.text, o.n, args});
       }
     }
     std::vector<Tensor*> all;
@@ -235,8 +262,8 @@ TEST_P(SpecialValues, AreWhatNumPyAndPyTorchMakeOfThem) {
       out << fmt::format(
           R"({{"seed":0,"step":{},"special":true,"device":"{}","text":{},"numbers":{},"args":[{}],"result":{}}})"
           "\n",
-          k, device(), quoted(lines[k].text), numbers_json({}), fmt::join(lines[k].args, ","),
-          value_json(r, t));
+          k, device(), quoted(lines[k].text), numbers_json(lines[k].numbers),
+          fmt::join(lines[k].args, ","), value_json(r, t));
       ++written;
     }
   }
