@@ -6,6 +6,9 @@ firmware files of Debian's firmware-amd-graphics (non-free-firmware; likewise), 
 compiler. Starts sim-amd-pci on a free port of this machine.
 
   tinygrad_boot.py SIM_AMD_PCI CHECKOUT FIRMWARE_FOLDER CHIP [options of sim-amd-pci]
+  tinygrad_boot.py --test SIM_AMD_PCI SIM_AMD_FIRMWARE CHIP [options]   # checkout of BM_TINYGRAD_CHECKOUT, else skipped (77)
+
+Without AMD's files those that sim-amd-firmware makes will do: FIRMWARE_FOLDER is their folder amdgpu.
 
 Prints the driver's result and what the card has to say of the driver. Exits with 0 when the result
 is right. JUDGE_MORE: a matrix product and a sum as well. JUDGE_RUNS: so many drivers one after another on the same card, which finds it as the one
@@ -15,10 +18,20 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 
-def main():
-    simulator, checkout, firmware, chip, *options = sys.argv[1:]
+def test(simulator, maker, chip, *options):
+    checkout = os.environ.get("BM_TINYGRAD_CHECKOUT")
+    if not checkout:
+        print("skipped: BM_TINYGRAD_CHECKOUT names no checkout of tinygrad")
+        return 77
+    with tempfile.TemporaryDirectory(prefix="tinygrad-boot-") as firmware:
+        subprocess.run([maker, firmware, chip], check=True)
+        return main(simulator, os.path.abspath(checkout), os.path.join(firmware, "amdgpu"), chip, *options)
+
+
+def main(simulator, checkout, firmware, chip, *options):
     runs = int(os.environ.get("JUDGE_RUNS", "1"))
     server = subprocess.Popen([simulator, "--remote", "0", "--chip", chip, "--clients", str(runs),
                                *options],
@@ -66,4 +79,6 @@ def judge():
     return 0 if is_right and total == (1 << 15) * 65535.0 else 1
 
 
-sys.exit(judge() if sys.argv[1:] == ["--judge"] else main())
+if sys.argv[1:] == ["--judge"]:
+    sys.exit(judge())
+sys.exit(test(*sys.argv[2:]) if sys.argv[1:2] == ["--test"] else main(*sys.argv[1:]))

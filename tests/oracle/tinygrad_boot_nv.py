@@ -6,6 +6,9 @@ firmware files of Debian's firmware-nvidia-graphics (non-free-firmware; likewise
 on a free port of this machine.
 
   tinygrad_boot_nv.py SIM_NV_PCI CHECKOUT FIRMWARE_FOLDER CHIP [options of sim-nv-pci]
+  tinygrad_boot_nv.py --test SIM_NV_PCI SIM_NV_FIRMWARE CHIP [options]   # checkout of BM_TINYGRAD_CHECKOUT, else skipped (77)
+
+Without NVIDIA's files those that sim-nv-firmware makes will do.
 
 FIRMWARE_FOLDER has nvidia/CHIP/gsp/*-570.144.bin. The simulator executes PTX, so the driver is told
 not to assemble: the text goes where machine code would, as for its own mock of the kernel driver.
@@ -17,10 +20,20 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 
-def main():
-    simulator, checkout, firmware, chip, *options = sys.argv[1:]
+def test(simulator, maker, chip, *options):
+    checkout = os.environ.get("BM_TINYGRAD_CHECKOUT")
+    if not checkout:
+        print("skipped: BM_TINYGRAD_CHECKOUT names no checkout of tinygrad")
+        return 77
+    with tempfile.TemporaryDirectory(prefix="tinygrad-boot-") as firmware:
+        subprocess.run([maker, firmware, *sorted({"ga102", chip})], check=True)  # it takes some of ga102 for others
+        return main(simulator, os.path.abspath(checkout), os.path.join(firmware, ""), chip, *options)
+
+
+def main(simulator, checkout, firmware, chip, *options):
     runs = int(os.environ.get("JUDGE_RUNS", "1"))
     server = subprocess.Popen([simulator, chip, "--remote", "0", "--firmware", firmware,
                                "--clients", str(runs), *options],
@@ -93,4 +106,6 @@ def judge():
     return 0 if result == [2.0, 3.0, 4.0, 5.0] else 1
 
 
-sys.exit(judge() if sys.argv[1:] == ["--judge"] else main())
+if sys.argv[1:] == ["--judge"]:
+    sys.exit(judge())
+sys.exit(test(*sys.argv[2:]) if sys.argv[1:2] == ["--test"] else main(*sys.argv[1:]))

@@ -108,11 +108,15 @@ class FirmwareFolder {
     }
     return whole(blob);
   }
+  /// smc_firmware_header_v2_1, as the files of SMU 13 and 14 have it, with one table for a board.
   static Blob smu() {
-    Blob blob = begin(1, 0, 36);
-    blob.put<uint32_t>(32, 0x20000);
+    Blob blob = begin(2, 1, 44);
     image(blob, 0x1000, 18);
-    return whole(blob);
+    const auto table = static_cast<uint32_t>(blob.size());
+    blob.fill(table, 0x100, 19);
+    blob.words(32, {0x20000, 1, 44, 3005, table, 0x100});
+    blob.put<uint32_t>(20, 0x1000);
+    return firmware::amd::seal(blob);
   }
   static Blob sdma(bool is_gfx12) {
     if (is_gfx12) {

@@ -68,11 +68,12 @@ struct HsFile {
   }
 };
 
-/// gsp_bootloader(): header 24, descriptor, image.
-inline Bytes riscv_file(const std::vector<uint32_t>& descriptor, uint32_t image_bytes = 0x800) {
+/// gsp_bootloader(): header 24, descriptor, image. Of whole pages, as NVIDIA's: drivers place it
+/// right below the FRTS region.
+inline Bytes riscv_file(const std::vector<uint32_t>& descriptor, uint32_t image_bytes = 0x1000) {
   Bytes bytes;
   const auto data = static_cast<uint32_t>(24 + 4 * descriptor.size());
-  words(bytes, 0, {0x10de, 1, 0x1000, 24, data, image_bytes});
+  words(bytes, 0, {0x10de, 1, (data + image_bytes + 255) / 256 * 256, 24, data, image_bytes});
   words(bytes, 24, descriptor);
   append(bytes, pattern(image_bytes, 2));
   return bytes;

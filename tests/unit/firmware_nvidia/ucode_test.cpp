@@ -145,7 +145,7 @@ TEST(RiscvUcode, DescriptorsOfEveryLength) {
   Bytes bytes = riscv_file(riscv_descriptor());
   const auto ucode = parse_riscv_ucode(image_of(bytes));
   ASSERT_TRUE(ucode) << ucode.error().message;
-  EXPECT_TRUE(is_at(ucode->image, bytes, 24 + 84, 0x800));
+  EXPECT_TRUE(is_at(ucode->image, bytes, 24 + 84, 0x1000));
   EXPECT_EQ(ucode->version, 5u);
   EXPECT_EQ(ucode->app_version, 0x1234u);
   EXPECT_EQ(ucode->bootloader, (Range{0x600, 0x80}));
@@ -164,7 +164,7 @@ TEST(RiscvUcode, DescriptorsOfEveryLength) {
   ASSERT_TRUE(turing) << turing.error().message;
   EXPECT_EQ(turing->fb_reserved_size, 0u);
   EXPECT_FALSE(turing->is_signed_as_code);
-  EXPECT_TRUE(is_at(turing->image, old, 24 + 76, 0x800));
+  EXPECT_TRUE(is_at(turing->image, old, 24 + 76, 0x1000));
   shorter.resize(13);
   expect_error(riscv_file(shorter), parse_riscv_ucode, Code::kCorrupt, "descriptor");
   for (const size_t at : {1u, 3u, 8u, 10u, 12u}) {
