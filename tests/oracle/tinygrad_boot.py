@@ -11,7 +11,8 @@ compiler. Starts sim-amd-pci on a free port of this machine.
 Without AMD's files those that sim-amd-firmware makes will do: FIRMWARE_FOLDER is their folder amdgpu.
 
 Prints the driver's result and what the card has to say of the driver. Exits with 0 when the result
-is right. JUDGE_MORE: a matrix product and a sum as well. JUDGE_RUNS: so many drivers one after another on the same card, which finds it as the one
+is right. JUDGE_MORE: a matrix product and a sum as well. JUDGE_OPS: tests of its operations, see
+tinygrad_ops.py. JUDGE_RUNS: so many drivers one after another on the same card, which finds it as the one
 before left it.
 """
 import os
@@ -19,6 +20,8 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+
+from tinygrad_ops import judge_operations
 
 
 def test(simulator, maker, chip, *options):
@@ -68,7 +71,7 @@ def judge():
     from tinygrad import Tensor
     result = (Tensor([1.0, 2.0, 3.0, 4.0]) + 1).tolist()
     print("a + 1 =", result)
-    if result != [2.0, 3.0, 4.0, 5.0]:
+    if result != [2.0, 3.0, 4.0, 5.0] or judge_operations():
         return 1
     if not os.environ.get("JUDGE_MORE"):
         return 0

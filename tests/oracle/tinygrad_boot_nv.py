@@ -13,7 +13,7 @@ Without NVIDIA's files those that sim-nv-firmware makes will do.
 FIRMWARE_FOLDER has nvidia/CHIP/gsp/*-570.144.bin. The simulator executes PTX, so the driver is told
 not to assemble: the text goes where machine code would, as for its own mock of the kernel driver.
 Prints the driver's result and what the card has to say of the driver. Exits with 0 when the result
-is right. JUDGE_RUNS: so many drivers one after another on the same card. JUDGE_BOOT: no kernel,
+is right. JUDGE_OPS: tests of its operations, see tinygrad_ops.py. JUDGE_RUNS: so many drivers one after another on the same card. JUDGE_BOOT: no kernel,
 the boot, two channels and a copy alone.
 """
 import os
@@ -21,6 +21,8 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+
+from tinygrad_ops import judge_operations
 
 
 def test(simulator, maker, chip, *options):
@@ -103,7 +105,7 @@ def judge():
         return 0 if there.tolist() == [1.0, 2.0, 3.0, 4.0] else 1
     result = (Tensor([1.0, 2.0, 3.0, 4.0]) + 1).tolist()
     print("a + 1 =", result)
-    return 0 if result == [2.0, 3.0, 4.0, 5.0] else 1
+    return 1 if result != [2.0, 3.0, 4.0, 5.0] else judge_operations()
 
 
 if sys.argv[1:] == ["--judge"]:
