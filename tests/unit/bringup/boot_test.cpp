@@ -9,7 +9,7 @@
 #include "runtime/base/env.h"
 #include "tests/sim/amd/engine/interpreter.h"
 #include "tests/unit/bringup/bench.h"
-#include "tools/bellmetal/bringup/card.h"
+#include "tools/bellmetal/bringup/bringup.h"
 
 namespace bm::cli {
 namespace {
@@ -204,6 +204,31 @@ TEST(GpuBoot, ALineOfTheTraceIsOnTheDiskBeforeTheMachineCanStop) {
   WatchedSystem system;
   ASSERT_TRUE(TraceFile::create(system, bench.file("a.trace")));
   EXPECT_EQ(system.flags_seen & O_DSYNC, O_DSYNC) << "what the kernel keeps is gone with it";
+}
+
+TEST(GpuBoot, AnErrorFollowsTheStageThatItIsOf) {
+  const Bench bench;
+  const std::string path = bench.file("both");
+  BootOptions options;
+  options.card.selector = bench.selector();
+  options.card.firmware_folders = {"/nowhere"};
+  std::fflush(stdout);
+  const int out = dup(STDOUT_FILENO), err = dup(STDERR_FILENO);
+  const int both = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  ASSERT_TRUE(out >= 0 && err >= 0 && both >= 0);
+  dup2(both, STDOUT_FILENO);
+  dup2(both, STDERR_FILENO);
+  const int code = run_boot(real_system(), options);
+  std::fflush(stdout);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
+  for (const int fd : {out, err, both}) close(fd);
+  EXPECT_EQ(code, kUnavailable);
+  const std::string text = contents(path);
+  const size_t cause = text.find("    cause   "), error = text.find("boot stage 'firmware'");
+  ASSERT_NE(cause, std::string::npos) << text;
+  ASSERT_NE(error, std::string::npos) << text;
+  EXPECT_LT(cause, error) << text;
 }
 
 TEST(GpuBoot, AFolderOfFirmwareTakesNoWordsOfTheCommand) {
