@@ -39,7 +39,8 @@ constexpr DriverInfo kDrivers[] = {
     {.name = "AMD",
      .interfaces = "KFD PCI USB",
      .renderers = "LLVM HIP",
-     .help = "an AMD GPU of gfx942, gfx11 or gfx12 with the amdgpu kernel driver of Linux 6.1 or "
+     .help = "an AMD GPU of gfx9.4, gfx10.3, gfx11 or gfx12 with the amdgpu kernel driver of Linux "
+             "6.1 or "
              "later; /dev/kfd and /dev/dri/renderD* must be there and writable (group render). "
              "DEV=AMD:PCI boots a card that no kernel driver has (BM_PCI)",
      .count = amd::count_devices,

@@ -105,7 +105,14 @@ Result<File> load(std::string_view name, const Search& search) {
       File file{.path = fmt::format("{}/{}{}", folder, name, suffix(form)), .bytes = {}};
       const Result<std::string> target = trusted_target(file.path);
       if (!target && target.error().code == Code::kNotFound) continue;
-      if (!target) return tl::unexpected<Error>(target.error());
+      if (!target) {
+        // Folders, pipes and loops of links: the file is no good, whoever named its folder was
+        // right.
+        Error error = target.error();
+        if (error.code == Code::kInvalidArgument && file.path.starts_with('/'))
+          error.code = Code::kCorrupt;
+        return tl::unexpected<Error>(std::move(error));
+      }
       const std::vector<std::byte> packed = BM_TRY(read_whole(*target));
       Result<std::vector<std::byte>> bytes = decompress(packed, form, kMostBytes);
       if (!bytes) return tl::unexpected<Error>(std::move(bytes.error()).within(file.path));

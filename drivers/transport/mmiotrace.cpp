@@ -102,7 +102,8 @@ bool parse_access(const std::vector<std::string_view>& words, std::vector<PciTra
 Result<PciTrace> import_mmiotrace(std::string_view text, uint16_t vendor, uint16_t device) {
   std::vector<PciTrace> devices;
   uint64_t first_us = UINT64_MAX;
-  bool has_version = false;
+  bool has_version = false, is_cut = false;
+  text = whole_lines(text, &is_cut);
   for (uint64_t line_number = 1; !text.empty(); ++line_number) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
@@ -144,6 +145,7 @@ Result<PciTrace> import_mmiotrace(std::string_view text, uint16_t vendor, uint16
                 device);
   for (PciAccess& access : best->accesses)
     access.us = access.us > first_us ? access.us - first_us : 0;
+  best->is_cut = is_cut;
   return std::move(*best);
 }
 

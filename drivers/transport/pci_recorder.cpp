@@ -7,6 +7,7 @@ namespace bm {
 namespace {
 
 constexpr uint64_t kPage = 4096;
+constexpr uint64_t kHeldUs = 100'000;  // longest that reads with one answer are kept back
 
 uint64_t now_us() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
@@ -101,6 +102,8 @@ void PciRecord::add(PciAccess access) {
   access.us = now_us() - begun_us_;
   if (has_pending_ && is_same_read(pending_, access)) {
     ++pending_.repeats;
+    // Whoever is killed while it waits leaves what it waited for.
+    if (access.us - pending_.us >= kHeldUs) flush_locked();
     return;
   }
   flush_locked();

@@ -46,7 +46,7 @@ class PciRecord {
     uint64_t reads = 0, writes = 0;
   };
   Uses uses(uint32_t bar, std::span<const BusRange> ranges) const;
-  /// Writes what is kept back: reads in a row with one answer are one line.
+  /// Writes what is kept back: reads in a row with one answer are one line, ten times a second.
   void flush();
 
  private:

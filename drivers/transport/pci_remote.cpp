@@ -168,7 +168,11 @@ class Connection {
     std::memcpy(reply.values, raw.data() + 1, sizeof reply.values);
     if (raw[0] == std::byte{0}) return reply;
     const uint64_t bytes = reply.values[0];
-    if (bytes > kMaxText) return lost("{}: an error text of {} bytes is no answer", name(), bytes);
+    if (bytes > kMaxText)
+      return lost(
+          "{}: an error text of {} bytes is no answer of the remote PCI protocol: something else "
+          "listens there",
+          name(), bytes);
     std::string text(bytes, ' ');
     BM_TRY(keep(socket_.receive(std::as_writable_bytes(std::span(text)), limit)));
     return fail(Code::kIo, "{}: the server says: {}", name(),

@@ -265,18 +265,24 @@ std::string to_line(const PciAccess& access) {
   __builtin_unreachable();
 }
 
+std::string_view whole_lines(std::string_view text, bool* is_cut) {
+  const size_t end = text.find_last_not_of('\0');
+  const std::string_view written = text.substr(0, end == std::string_view::npos ? 0 : end + 1);
+  const size_t last = written.rfind('\n');
+  const std::string_view whole = written.substr(0, last == std::string_view::npos ? 0 : last + 1);
+  *is_cut = whole.size() != text.size();
+  return whole;
+}
+
 Result<PciTrace> parse_pci_trace(std::string_view text) {
   PciTrace trace;
+  if (text.substr(0, text.find('\n')) != kTitle)
+    return fail(Code::kCorrupt, "no trace of a PCI function: its first line is not \"{}\"", kTitle);
+  text = whole_lines(text, &trace.is_cut);
   for (uint64_t number = 1; !text.empty(); ++number) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (number == 1) {
-      if (line != kTitle)
-        return fail(Code::kCorrupt, "no trace of a PCI function: its first line is not \"{}\"",
-                    kTitle);
-      continue;
-    }
     if (line.empty() || line.starts_with('#')) continue;
     if (!parse_line(line, &trace))
       return fail(Code::kCorrupt, "line {} of the trace is not one: {}", number,

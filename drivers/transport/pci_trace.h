@@ -54,13 +54,19 @@ struct PciTrace {
   std::array<PciBar, kPciBars> bars{};
   DmaLimits limits;
   std::vector<PciAccess> accesses;
+  bool is_cut = false;  ///< the last line had no end: it is left out
 };
+
+/// The lines of `text` that have an end. What a machine leaves that stops while it writes ends in
+/// the middle of a line, whose number may still look like one, or in bytes that are 0; `is_cut`
+/// says so.
+std::string_view whole_lines(std::string_view text, bool* is_cut);
 
 /// What stands in a trace before its accesses.
 std::string pci_trace_head(const PciFunction& function);
 /// One line with its end.
 std::string to_line(const PciAccess& access);
-/// Errors: kCorrupt naming the line.
+/// Errors: kCorrupt naming the line; the last one is left out where it has no end.
 Result<PciTrace> parse_pci_trace(std::string_view text);
 
 /// FNV-1a, 64 bits.

@@ -143,7 +143,9 @@ Result<VfioUserChannel::Message> VfioUserChannel::receive(StreamSocket& socket) 
   Message message;
   BM_TRY(socket.receive(std::as_writable_bytes(std::span(&header, 1)), limit_, &message.fds));
   if (header.size < sizeof header || header.size - sizeof header > kMaxPayload)
-    return fail(Code::kCorrupt, "{}: a message of {} bytes", name(), header.size);
+    return fail(Code::kCorrupt,
+                "{}: a message of {} bytes is none of vfio-user: something else listens there",
+                name(), header.size);
   message.id = header.id;
   message.command = header.command;
   message.flags = header.flags;

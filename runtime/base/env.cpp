@@ -210,7 +210,7 @@ constexpr Row kRows[] = {
      "power limit in watts of AMD cards that we boot ourselves, given back when they are closed; "
      "at "
      "most the board's own; 0: as it is",
-     set_number<&S::amd_power_limit, 0u, 2000u>, get<&S::amd_power_limit>},
+     set_number<&S::amd_power_limit, 0u, UINT32_MAX>, get<&S::amd_power_limit>},
     {"BM_FIRMWARE_DIR", "",
      "folders searched for firmware files before the system's, separated by ':'; absolute",
      set_text<&S::firmware_dir>, get<&S::firmware_dir>},

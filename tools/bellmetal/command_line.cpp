@@ -23,7 +23,11 @@ namespace {
 /// What was given and is not known, with the nearest that is; empty when nothing was.
 std::string unknown_word(const CLI::App& app) {
   const CLI::App* command = &app;
-  while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
+  std::string path = app.get_name();
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().back();
+    path += " " + command->get_name();
+  }
   const std::vector<std::string> rest = command->remaining();
   if (rest.empty()) return {};
   const std::string& word = rest.front();
@@ -40,7 +44,7 @@ std::string unknown_word(const CLI::App& app) {
       "unknown {} \"{}\"{}; `{} --help` lists what there is", is_option ? "option" : "command",
       given,
       runtime::did_you_mean(given, std::vector<std::string_view>(names.begin(), names.end())),
-      command == &app ? app.get_name() : app.get_name() + " " + command->get_name());
+      path);
 }
 
 /// The exit code of a command that would end with `code`: work that nobody waited for may have

@@ -45,15 +45,14 @@ class Examiner {
     // A graphics core without a clock answers nothing: selecting queues and waves tells nothing.
     const uint32_t first = options_.compute_queues != 0 ? options_.compute_queues : UINT32_MAX;
     look_at_compute_queues(first, "compute queues");
-    // Nobody has written down how waves and engines that are instances are looked at.
+    // Nobody has written down how engines that are instances are looked at.
     const bool is_known = card_.generation->copies.block == Block::kGc;
-    if (!is_known)
-      seen_.left_out.emplace_back(fmt::format("copy queues and waves of {}", card_.chip->name));
+    if (!is_known) seen_.unknown = fmt::format("copy queues of {}", card_.chip->name);
     const uint32_t engines = is_known ? std::min(card_.sdma_engines, kCopyEngines) : 0;
     for (uint32_t queue = 0; queue < engines && bus_.status(); ++queue)
       if (has_time_for("copy queues")) look_at_copies(queue);
     WaveScan second;
-    if (is_known && has_time_for("waves"))
+    if (has_time_for("waves"))
       seen_.waves = scan_waves(bus_, card_, options_.waves, time_left_us() / 2);
     if (!seen_.waves.waves.empty() && has_time_for("the second look at waves")) {
       bus_.sleep_us(kBetweenLooksUs);
@@ -366,6 +365,7 @@ std::string Autopsy::text(size_t most) const {
   if (!note.empty()) lines.push_back(fmt::format("not complete: {}", note));
   if (lines.size() > most) lines.resize(most);
   // Said however short the text is to be.
+  if (!unknown.empty()) lines.push_back(fmt::format("not looked at: {}", unknown));
   if (!left_out.empty()) lines.push_back(fmt::format("no time for {}", fmt::join(left_out, ", ")));
   return fmt::format("{}\n", fmt::join(lines, "\n"));
 }

@@ -127,6 +127,7 @@ struct Autopsy {
   std::string note;  ///< why it is not complete
   /// What there was no time for: "copy queues", "waves". A verdict is then of the rest.
   std::vector<std::string> left_out;
+  std::string unknown = {};  ///< what no look at this chip shows: "copy queues of gfx942"
 
   /// Verdict first, then a line for each thing seen. `lines`: at most so many.
   std::string text(size_t lines = SIZE_MAX) const;

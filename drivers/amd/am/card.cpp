@@ -197,9 +197,18 @@ Result<Firmware> Firmware::load(const firmware::amd::FirmwareSet& set,
         "{} of {} firmware files are versions that this release does not know ({} is one)", unknown,
         result.files_.size(),
         std::ranges::find(result.files_, nullptr, &firmware::File::row)->path);
-  for (size_t i = 0; i < taken.size(); ++i)
-    result.ucodes_.push_back(BM_TRY(firmware::amd::parse(
-        taken[i]->kind, firmware::Image(taken[i]->name, result.files_[i].bytes))));
+  for (size_t i = 0; i < taken.size(); ++i) {
+    auto ucode = firmware::amd::parse(taken[i]->kind,
+                                      firmware::Image(taken[i]->name, result.files_[i].bytes));
+    if (!ucode) {
+      // Of several folders, which one.
+      std::string& text = ucode.error().message;
+      if (text.starts_with(taken[i]->name))
+        text.replace(0, taken[i]->name.size(), result.files_[i].path);
+      return tl::unexpected(std::move(ucode.error()));
+    }
+    result.ucodes_.push_back(std::move(*ucode));
+  }
   return result;
 }
 

@@ -30,6 +30,7 @@ struct Card {
   uint32_t xccs = 1;      ///< graphics blocks: chiplets (XCC), without harvested ones
   uint32_t dies = 1;      ///< active interposer dies (AID), each with a multimedia hub
 
+  bool is_gfx9() const { return id.gc.major == 9; }
   bool is_gfx12() const { return id.gc.major == 12; }
   uint32_t engines() const;        ///< shader engines
   uint32_t compute_units() const;  ///< of all engines, before harvesting

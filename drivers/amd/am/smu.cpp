@@ -124,8 +124,7 @@ Result<uint32_t> Smu::power_limit() {
 Status Smu::set_power_limit(uint32_t watts, uint32_t most) {
   if (watts == 0 || watts > most)
     return fail(Code::kInvalidArgument,
-                "a power limit of {} W: this board takes 1 to {} W, and no more than it has of "
-                "itself",
+                "a power limit of {} W: this board takes up to {} W, the limit it has of itself",
                 watts, most);
   BM_TRY(send(messages_.set_power_limit, watts, kMessageTimeoutUs));
   const uint32_t now = BM_TRY(power_limit());

@@ -277,7 +277,7 @@ Status GspCard::load_files() {
   files_.reserve(set.files.size());
   for (const auto& wanted : set.files) {
     files_.push_back(BM_TRY(firmware::load(wanted.name, options_.firmware)));
-    const firmware::Image file(wanted.name, files_.back().bytes);
+    const firmware::Image file(files_.back().path, files_.back().bytes);
     BM_TRY(firmware::nvidia::check_file(wanted.kind, set.family, file));
     if (files_.back().row == nullptr)
       log("nv", LogLevel::kWarning, "{}: a version that is not known", files_.back().path);

@@ -259,7 +259,7 @@ Result<Autopsy> examine(Bus& bus, std::span<const uint64_t> addresses) {
 
 std::string Autopsy::text() const {
   std::string out =
-      fmt::format("cause: {}: {}\nremedy: {}\n", gsp_cause_name(cause), verdict, remedy);
+      fmt::format("cause: {}: {}; remedy: {}\n", gsp_cause_name(cause), verdict, remedy);
   if (facts.generation != nullptr)
     out += fmt::format("{} ({}), {} MiB of video memory\n", facts.chip, facts.generation->family,
                        video_bytes / kMiB);

@@ -13,7 +13,9 @@
 
 #include <gtest/gtest.h>
 
+#include "drivers/amd/am/autopsy.h"
 #include "drivers/amd/device.h"
+#include "drivers/transport/clock.h"
 #include "runtime/base/env.h"
 #include "tests/patience.h"
 #include "tests/unit/amd_am/rig.h"
@@ -28,6 +30,7 @@ using sim::amd::ChipOptions;
 struct ScaleKernel {
   std::atomic<uint64_t> arguments{0}, runs{0};
   std::atomic<uint64_t> fault_address{0};
+  std::atomic<bool> is_held{false}, is_shown{false};  ///< shows two waves and waits
 
   std::optional<sim::amd::Death> operator()(sim::amd::GpuMemory& memory,
                                             const sim::amd::Launch& launch) {
@@ -37,6 +40,15 @@ struct ScaleKernel {
                              .is_write = true,
                              .text = "a wave's store",
                              .is_of_wave = true};
+    if (is_held) {
+      launch.board->show({{.pc = 0x7f0000001000, .exec = 0xf, .is_in_barrier = true},
+                          {.pc = 0x7f0000001234,
+                           .exec = 0xff00000000,
+                           .is_halted = true,
+                           .has_illegal_instruction = true}});
+      is_shown = true;
+      while (is_held && !launch.cancel->load()) std::this_thread::sleep_for(50us);
+    }
     const uint64_t wanted = arguments;
     bool is_there = false;
     for (size_t i = 0; i + 1 < launch.user_data.size(); ++i)
@@ -185,6 +197,43 @@ TEST_F(AmMi300, AKernelsFaultIsToldWithItsAddressAndTheNextBootWorks) {
   ASSERT_NE(again, nullptr);
   const Status next = scale(*again, hal::raw(va(1024)), 5, 2);
   EXPECT_TRUE(next) << next.error().message;
+}
+
+TEST_F(AmMi300, WavesAreFoundByTheSequencersRegisters) {
+  // From before the boot to the end: taking a function and giving it back stop the card's DMA.
+  sim::amd::ChipFunction function(rig.card);
+  open();
+  ASSERT_NE(device, nullptr);
+  const auto program = load();
+  ASSERT_NE(program, nullptr);
+  kernel->is_held = true;
+  Status ran;
+  std::thread other([&] { ran = scale(*program, hal::raw(va(1024)), 5, 2); });
+  const auto until = std::chrono::steady_clock::now() + test::patience(10s);
+  while (!kernel->is_shown && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(50us);
+  EXPECT_TRUE(kernel->is_shown);
+  am::Bus bus(function, real_clock());
+  EXPECT_TRUE(bus.open());
+  const auto card = am::discover(bus, "gfx942");
+  EXPECT_TRUE(card);
+  if (card) {
+    const am::Autopsy seen = am::examine(bus, *card, {.compute_queues = 1});
+    EXPECT_EQ(seen.verdict.cause, am::HangCause::kIllegalInstruction) << seen.text();
+    // One wave after the other lies on the next SIMD of the first compute unit.
+    for (const char* const line :
+         {"\nXCC0 SE0 SH0 CU0 SIMD0 wave 0: PC 0x7f0000001000, EXEC 0xf, at a barrier\n",
+          "\nXCC0 SE0 SH0 CU0 SIMD1 wave 0: PC 0x7f0000001234, EXEC 0xff00000000, illegal "
+          "instruction, halted\n",
+          "\nnot looked at: copy queues of gfx942\n"})
+      EXPECT_NE(seen.text().find(line), std::string::npos) << seen.text();
+    EXPECT_TRUE(seen.waves.is_whole);
+    EXPECT_EQ(seen.waves.waves.size(), 2u) << "no other chiplet has any";
+  }
+  kernel->is_held = false;
+  other.join();
+  EXPECT_TRUE(ran) << ran.error().message;
+  EXPECT_EQ(rig.violations(), "");
 }
 
 TEST_F(AmMi300, ACopysFaultIsTheMultimediaHubs) {

@@ -1,11 +1,15 @@
 // `bellmetal gpu boot`: what it prints of a boot that goes well and of one that does not.
 
+#include <fcntl.h>
+
 #include <fstream>
 #include <iterator>
 
 #include "drivers/transport/pci_trace.h"
+#include "runtime/base/env.h"
 #include "tests/sim/amd/engine/interpreter.h"
 #include "tests/unit/bringup/bench.h"
+#include "tools/bellmetal/bringup/bringup.h"
 
 namespace bm::cli {
 namespace {
@@ -130,8 +134,14 @@ TEST(GpuBoot, StatsHaveSensorsAndAPowerLimitThatIsGivenBack) {
       << text.out;
   const Outcome high = bench.gpu({"boot", "--power-limit", "301"});
   EXPECT_EQ(high.exit, kUsage) << high.err;
-  EXPECT_NE(high.err.find("1 to 300 W"), std::string::npos) << high.err;
+  EXPECT_NE(high.err.find("up to 300 W"), std::string::npos) << high.err;
+  // The board alone says how much is too much.
+  const Outcome higher = bench.gpu({"boot", "--power-limit", "5000"});
+  EXPECT_EQ(higher.exit, kUsage) << higher.err;
+  EXPECT_NE(higher.err.find("up to 300 W"), std::string::npos) << higher.err;
   EXPECT_EQ(bench.gpu({"boot", "--power-limit", "0"}).exit, kUsage);
+  const ScopedSetting setting("BM_AMD_POWER_LIMIT", "120");
+  EXPECT_EQ(bench.gpu({"boot", "--json"}).json()["stages"].back()["found"], "120 W, 300 W before");
   EXPECT_EQ(bench.rig.violations(), "");
 }
 
@@ -177,6 +187,59 @@ TEST(GpuBoot, TheTraceHoldsEveryAccessInOrderAndTheStages) {
   EXPECT_GE(reads, outcome.json()["accesses"]["bars"][2]["reads"].get<uint64_t>());
   ASSERT_FALSE(stages.empty());
   EXPECT_EQ(stages.front(), "stage map");
+}
+
+/// Sees how files are made.
+class WatchedSystem final : public System {
+ public:
+  int create(const std::string& path, int flags, mode_t mode) override {
+    flags_seen = flags;
+    return System::create(path, flags, mode);
+  }
+  int flags_seen = 0;
+};
+
+TEST(GpuBoot, ALineOfTheTraceIsOnTheDiskBeforeTheMachineCanStop) {
+  const Bench bench;
+  WatchedSystem system;
+  ASSERT_TRUE(TraceFile::create(system, bench.file("a.trace")));
+  EXPECT_EQ(system.flags_seen & O_DSYNC, O_DSYNC) << "what the kernel keeps is gone with it";
+}
+
+TEST(GpuBoot, AnErrorFollowsTheStageThatItIsOf) {
+  const Bench bench;
+  const std::string path = bench.file("both");
+  BootOptions options;
+  options.card.selector = bench.selector();
+  options.card.firmware_folders = {"/nowhere"};
+  std::fflush(stdout);
+  const int out = dup(STDOUT_FILENO), err = dup(STDERR_FILENO);
+  const int both = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  ASSERT_TRUE(out >= 0 && err >= 0 && both >= 0);
+  dup2(both, STDOUT_FILENO);
+  dup2(both, STDERR_FILENO);
+  const int code = run_boot(real_system(), options);
+  std::fflush(stdout);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
+  for (const int fd : {out, err, both}) close(fd);
+  EXPECT_EQ(code, kUnavailable);
+  const std::string text = contents(path);
+  const size_t cause = text.find("    cause   "), error = text.find("boot stage 'firmware'");
+  ASSERT_NE(cause, std::string::npos) << text;
+  ASSERT_NE(error, std::string::npos) << text;
+  EXPECT_LT(cause, error) << text;
+}
+
+TEST(GpuBoot, AFolderOfFirmwareTakesNoWordsOfTheCommand) {
+  const Bench bench;
+  const Outcome boot = test::run_command({"gpu", "boot", "--pci", bench.selector(),
+                                          "--firmware-dir", bench.rig.folder.path(), "surplus"});
+  EXPECT_EQ(boot.exit, kUsage) << boot.out;
+  const Outcome read =
+      test::run_command({"gpu", "regs", "read", "--pci", bench.selector(), "--firmware-dir",
+                         bench.rig.folder.path(), "SCRATCH_REG7"});
+  EXPECT_EQ(read.exit, kOk) << read.err;
 }
 
 TEST(GpuBoot, ATraceThatCannotBeWrittenIsAnErrorBeforeTheCardIsTouched) {

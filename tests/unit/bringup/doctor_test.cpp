@@ -201,7 +201,8 @@ TEST(Doctor, WithoutACardItSaysSoAndStillLooksAtTheRest) {
   EXPECT_EQ(of(list, "NVIDIA GPUs").seen, "none in this machine");
   for (const Finding& finding : list)
     EXPECT_FALSE(finding.is_blocking && !finding.remedy.empty()) << finding.subject;
-  EXPECT_NE(of(look(machine, "AMD:PCI"), "AMD and NVIDIA cards").remedy, "");
+  EXPECT_NE(of(look(machine, "AMD:PCI"), "AMD cards").remedy, "");
+  EXPECT_NE(of(look(machine, "NV:PCI"), "NVIDIA cards").remedy, "");
   EXPECT_EQ(of(list, "processor").seen, "Some CPU 3000");
   EXPECT_EQ(of(list, "OpenCL drivers").seen, "pocl.icd");
   EXPECT_EQ(of(look(machine, "NV"), "NVIDIA driver").seen, "not loaded");
@@ -228,6 +229,83 @@ TEST(Doctor, TheExitCodeIsThatOfTheDeviceNamed) {
   EXPECT_EQ(exit_of("0000:44:00.0"), kUnavailable);
   machine.libraries.clear();
   EXPECT_EQ(exit_of("CL"), kFailure);
+}
+
+constexpr const char* kNvidia = "0000:04:00.0";
+void add_nvidia(Machine& machine, const std::string& driver) {
+  machine.add({.address = kNvidia,
+               .vendor = 0x10de,
+               .device = 0x2684,
+               .driver = driver,
+               .group = "15",
+               .bars = {16 << 20, uint64_t{32} << 30, 0, 32 << 20}});
+  machine.put(std::string("/sys/bus/pci/devices/") + kNvidia + "/current_link_width", "16\n");
+  machine.node("/dev/vfio/15", 0660, 0, 105);
+}
+bool has_subject(const std::vector<Finding>& list, const std::string& part) {
+  return std::ranges::any_of(
+      list, [&](const Finding& one) { return one.subject.find(part) != std::string::npos; });
+}
+
+TEST(Doctor, AMachineWithNvidiaAloneShowsItsCard) {
+  Machine machine;
+  add_nvidia(machine, "vfio-pci");
+  const auto list = look(machine);
+  EXPECT_EQ(of(list, "0000:04:00.0 driver").remedy, "");
+  EXPECT_EQ(of(list, "IOMMU").remedy, "");
+  // Its own driver serves it as well: then it is of interest to who asks for NV:PCI.
+  Machine served;
+  add_nvidia(served, "nvidia");
+  EXPECT_FALSE(has_subject(look(served), kNvidia));
+  EXPECT_EQ(of(look(served, "NV:PCI"), "0000:04:00.0 driver").remedy,
+            "bellmetal pci bind 0000:04:00.0");
+}
+
+TEST(Doctor, ADeviceIsNotJudgedByTheOtherVendorsCards) {
+  Machine machine;
+  add_card(machine, "amdgpu");
+  add_nvidia(machine, "vfio-pci");
+  const auto nvidia = look(machine, "NV:PCI"), amd = look(machine, "AMD:PCI");
+  EXPECT_FALSE(has_subject(nvidia, kCard) || has_subject(nvidia, "comgr"));
+  EXPECT_TRUE(has_subject(nvidia, kNvidia) && has_subject(nvidia, "NVRTC"));
+  EXPECT_FALSE(is_blocked(nvidia));
+  EXPECT_FALSE(has_subject(amd, kNvidia) || has_subject(amd, "NVRTC"));
+  EXPECT_TRUE(is_blocked(amd)) << "the only card is amdgpu's";
+  EXPECT_FALSE(has_subject(look(machine, kNvidia), "comgr"));
+}
+
+TEST(Doctor, OneCardThatWorksIsEnough) {
+  const Finding fine{.subject = "a", .seen = "", .remedy = "", .card = "0000:03:00.0"};
+  const Finding bad{.subject = "b", .seen = "", .remedy = "do", .card = "0000:0c:00.0"};
+  const Finding machine{.subject = "c", .seen = "", .remedy = "do"};
+  Finding slower = machine;
+  slower.is_blocking = false;
+  EXPECT_FALSE(is_blocked({fine, bad, slower}));
+  EXPECT_TRUE(is_blocked({bad}));
+  EXPECT_TRUE(is_blocked({fine, machine}));
+  EXPECT_FALSE(is_blocked({}));
+}
+
+TEST(Doctor, CudaNeedsItsLibrary) {
+  Machine machine;
+  machine.put("/proc/driver/nvidia/version", "NVRM version: 580\n");
+  for (const char* node : {"/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"})
+    machine.node(node, 0666, 0, 0);
+  EXPECT_TRUE(is_blocked(look(machine, "CUDA")));
+  EXPECT_FALSE(is_blocked(look(machine, "NV")));
+  machine.libraries.push_back("libcuda.so.1");
+  EXPECT_FALSE(is_blocked(look(machine, "CUDA")));
+}
+
+TEST(Doctor, ACacheThatIsNotUsedIsNoFolderOfKernels) {
+  Machine machine;
+  machine.node("/dev/null", 0666, 0, 0);
+  const auto cache = [&machine](const std::string& folder) {
+    return of(examine(machine, {.device = "CPU", .cache_folder = folder}).value(), "kernel cache");
+  };
+  EXPECT_NE(cache("kernels").remedy.find("absolute"), std::string::npos);
+  EXPECT_NE(cache("/dev/null").seen.find("no folder"), std::string::npos);
+  EXPECT_EQ(cache("/dev/null").remedy.find("chmod"), std::string::npos);
 }
 
 TEST(Doctor, EveryLineEndsWithFineOrWhatToDo) {

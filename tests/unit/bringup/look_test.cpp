@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "tests/unit/bringup/bench.h"
 
@@ -62,6 +63,32 @@ TEST(GpuFirmware, WhatIsMissingNamesItsPackage) {
   EXPECT_NE(list.out.find("missing: firmware-amd-graphics"), std::string::npos) << list.out;
 }
 
+TEST(GpuFirmware, AFileThatIsThereAndNoGoodIsNotMissing) {
+  const Bench bench({.chip = "gfx1100"});
+  const auto path = std::filesystem::path(bench.rig.folder.path()) / "amdgpu/gc_11_0_0_mec.bin";
+  std::filesystem::resize_file(path, 0);
+  const auto row = [&bench] {
+    const auto files = bench.gpu({"firmware", "list", "--json"}).json()["files"];
+    return *std::ranges::find(files, nlohmann::json("amdgpu/gc_11_0_0_mec.bin"),
+                              [](const auto& file) { return file["name"]; });
+  };
+  EXPECT_EQ(row()["found"], true) << row();
+  EXPECT_FALSE(row().contains("packages")) << row();
+  const Outcome list = bench.gpu({"firmware", "list"});
+  EXPECT_NE(list.out.find("no good: " + path.string() + " is empty"), std::string::npos)
+      << list.out;
+  EXPECT_EQ(bench.gpu({"boot"}).exit, kBadFile);
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  EXPECT_EQ(row()["found"], true) << row();
+  EXPECT_EQ(bench.gpu({"boot"}).exit, kBadFile) << "not a mistake of the command line";
+  std::filesystem::remove(path);
+  std::ofstream(path) << "too short";
+  const Outcome cut = bench.gpu({"boot"});
+  EXPECT_EQ(cut.exit, kBadFile);
+  EXPECT_NE(cut.err.find(path.string()), std::string::npos) << cut.err;
+}
+
 TEST(GpuFirmware, NvidiasFilesByChip) {
   const Bench bench({.chip = "gfx1200"});  // its folder has none of NVIDIA's
   const auto run = [&](std::vector<std::string> words) {
@@ -107,6 +134,15 @@ TEST(GpuRegs, ReadsByNameWithFieldsPatternsAndAddresses) {
   EXPECT_NE(wrong.err.find("NO_SUCH_REGISTER"), std::string::npos);
 }
 
+TEST(GpuRegs, AnAddressThatTheBusDoesNotReachIsNotCutToOneThatItDoes) {
+  const Bench bench;
+  for (const char* const at : {"0x40000000", "0x10000378c", "0xffffffffffffffff"}) {
+    EXPECT_EQ(bench.gpu({"regs", "read", at}).exit, kUsage) << at;
+    EXPECT_EQ(bench.gpu({"regs", "write", at, "1", "--yes"}).exit, kUsage) << at;
+  }
+  EXPECT_EQ(bench.rig.card->counts().register_writes, 0u);
+}
+
 TEST(GpuRegs, NothingIsWrittenWithoutYes) {
   const Bench bench;
   const Outcome refused = bench.gpu({"regs", "write", "SCRATCH_REG7", "0x5eed"});
@@ -136,6 +172,20 @@ TEST(GpuRegs, DecodesWithoutACard) {
   const auto fields = outcome.json()["registers"][0]["fields"];
   EXPECT_EQ(fields["enable_context"], 1);
   EXPECT_EQ(fields["page_table_depth"], 3);
+  // Chips on trial have their tables, too; names are as NVIDIA's, whatever their case.
+  for (const char* const chip : {"gfx942", "GFX1201"})
+    EXPECT_EQ(
+        test::run_command({"gpu", "regs", "decode", "CP_HQD_ACTIVE", "1", "--chip", chip}).exit,
+        kOk)
+        << chip;
+  const Outcome other =
+      test::run_command({"gpu", "regs", "decode", "CP_HQD_ACTIVE", "1", "--chip", "gfx900"});
+  EXPECT_EQ(other.exit, kUsage);
+  for (const char* const known : {"gfx942", "gfx1201", "ad102"})
+    EXPECT_NE(other.err.find(known), std::string::npos) << other.err;
+  const Outcome unknown =
+      test::run_command({"gpu", "regs", "decode", "NO_SUCH", "1", "--chip", "gfx1100"});
+  EXPECT_NE(unknown.err.find("regs decode '*' 0 --chip gfx1100"), std::string::npos) << unknown.err;
 }
 
 }  // namespace

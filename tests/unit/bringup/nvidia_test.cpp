@@ -7,6 +7,7 @@
 
 #include "drivers/nv/rm_gsp/booted_card.h"
 #include "drivers/nv/rm_gsp/gpu.h"
+#include "runtime/base/env.h"
 #include "tests/unit/bringup/bench.h"
 #include "tests/unit/nv_gsp/card_rig.h"
 
@@ -124,6 +125,35 @@ TEST(NvidiaAutopsy, NamesWhatAKilledStartLeaves) {
   EXPECT_EQ(bench.cause(), "fsp-message");
   const Outcome next = bench.gpu({"boot", "--json"});
   EXPECT_EQ(next.exit, kOk) << next.out << next.err;
+}
+
+TEST(NvidiaAutopsy, BeginsWithCauseAndRemedyInOneLine) {
+  const NvBench bench("ga102");
+  const Outcome seen = bench.gpu({"autopsy"});
+  const std::string line = seen.out.substr(0, seen.out.find('\n'));
+  EXPECT_TRUE(line.starts_with("cause: not-booted: ")) << line;
+  EXPECT_NE(line.find("; remedy: "), std::string::npos) << line;
+}
+
+TEST(NvidiaBoot, WhatIsForAmdsCardsIsRefusedByNameAndTheirLimitIsNotItsOwn) {
+  const NvBench bench("gh100");
+  {
+    const ScopedSetting setting("BM_AMD_POWER_LIMIT", "150");
+    const Outcome booted = bench.gpu({"boot"});
+    EXPECT_EQ(booted.exit, kOk) << booted.err;
+  }
+  const std::vector<std::vector<std::string>> options = {
+      {"--kernel"}, {"--reset"}, {"--power-limit", "150"}};
+  for (const std::vector<std::string>& words : options) {
+    std::vector<std::string> all = {"boot"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Outcome refused = bench.gpu(all);
+    EXPECT_EQ(refused.exit, kUnavailable);
+    EXPECT_NE(refused.err.find(words[0] + " is for AMD cards"), std::string::npos) << refused.err;
+  }
+  EXPECT_NE(bench.gpu({"forget"}).err.find("hot restart is for AMD cards"), std::string::npos);
+  const Outcome top = bench.gpu({"top", "--once"});
+  EXPECT_NE(top.out.find("resource manager"), std::string::npos) << top.out;
 }
 
 TEST(NvidiaAutopsy, ACardThatIsGoneIsSaidToBe) {

@@ -1,7 +1,9 @@
 // Recording what a driver does to a function, and reading it back.
 
 #include <array>
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -74,6 +76,22 @@ TEST(PciRecorder, ReadsInARowWithOneAnswerAreOneLine) {
   EXPECT_EQ(last[2].repeats, 1u);
   EXPECT_EQ(last[2].value, 7u);
   EXPECT_EQ(run.record->counts().bars[5].reads, 6u);
+}
+
+TEST(PciRecorder, AWaitThatNeverEndsIsInTheTrace) {
+  Recorded run;
+  const auto registers = run.function->map_bar(5);
+  ASSERT_TRUE(registers);
+  // Whoever is killed while it waits has flushed nothing.
+  for (int i = 0; i < 10; ++i) {
+    (void)registers->read32(0x18);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_NE(run.text.find(" r 5 0x18 4 "), std::string::npos) << run.text;
+  uint64_t reads = 0;
+  for (const PciAccess& access : run.trace().accesses)
+    if (access.kind == PciAccess::Kind::kRead && access.offset == 0x18) reads += access.repeats;
+  EXPECT_EQ(reads, 10u);
 }
 
 TEST(PciRecorder, AWriteIsInTheTraceBeforeItHappens) {

@@ -83,9 +83,10 @@ Json to_json(const am::Autopsy& seen) {
   for (const am::PageWalk& walk : seen.walks) json["walks"].push_back(walk_json(walk));
   for (const am::QueueState& queue : seen.queues) json["queues"].push_back(queue_json(queue));
   for (const am::WaveState& wave : seen.waves.waves)
-    json["waves"].push_back({{"engine", wave.engine},
+    json["waves"].push_back({{"chiplet", wave.chiplet},
+                             {"engine", wave.engine},
                              {"array", wave.array},
-                             {"wgp", wave.wgp},
+                             {wave.is_gfx9 ? "cu" : "wgp", wave.unit},
                              {"simd", wave.simd},
                              {"slot", wave.slot},
                              {"status", wave.status},
@@ -103,6 +104,7 @@ Json to_json(const am::Autopsy& seen) {
     json["registers"].push_back({{"name", one.name}, {"value", one.value}, {"fields", one.fields}});
   if (!seen.note.empty()) json["incomplete"] = seen.note;
   if (!seen.left_out.empty()) json["left_out"] = seen.left_out;
+  if (!seen.unknown.empty()) json["not_looked_at"] = seen.unknown;
   return json;
 }
 
@@ -111,6 +113,8 @@ Result<am::Autopsy> look(am::Bus& bus, const AutopsyCommand& options) {
   BM_TRY(bus.open());
   am::AutopsyOptions wanted;
   wanted.addresses = options.addresses;
+  // Nobody waits but who has asked: every wave of eight chiplets, through a socket if need be.
+  wanted.limit_us = 10'000'000;
   const auto card = am::discover(bus, settings().amd_experimental);
   if (card) return am::examine(bus, *card, wanted);
   if (card.error().code != Code::kDeviceLost) return tl::unexpected(card.error());

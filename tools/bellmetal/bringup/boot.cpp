@@ -40,12 +40,14 @@ int run_boot(System& system, const BootOptions& options) {
 
   auto record = std::make_shared<PciRecord>(sink);
   StagePrinter printer(*record, amd::am::boot_terms(), as_json);
-  auto gpu = amd::am::AmGpu::open(std::make_unique<PciRecorder>(std::move(*function), record),
-                                  {.firmware = options.card.search(),
-                                   .always_reset = options.always_reset,
-                                   .watcher = &printer,
-                                   .experimental = settings().amd_experimental,
-                                   .power_limit_w = options.power_limit_w});
+  auto gpu = amd::am::AmGpu::open(
+      std::make_unique<PciRecorder>(std::move(*function), record),
+      {.firmware = options.card.search(),
+       .always_reset = options.always_reset,
+       .watcher = &printer,
+       .experimental = settings().amd_experimental,
+       .power_limit_w =
+           options.power_limit_w != 0 ? options.power_limit_w : settings().amd_power_limit});
   const bool runs_kernel = gpu && (options.runs_kernel || options.has_stats);
   Result<KernelRun> kernel = KernelRun{};
   if (runs_kernel) {

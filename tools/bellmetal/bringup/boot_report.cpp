@@ -29,6 +29,8 @@ void StagePrinter::stage_ended(const Stage& stage) {
   if (const auto* terms = find_stage_terms(terms_, stage.name); terms != nullptr)
     fmt::print("    needs   {}\n    leaves  {}\n", terms->needs, terms->leaves);
   if (!stage.error.empty()) fmt::print("    cause   {}\n", stage.error);
+  // Errors go to stderr: where both are one file they follow the stage that they are of.
+  std::fflush(stdout);
 }
 
 uint64_t StagePrinter::us() const {

@@ -14,7 +14,7 @@ struct BootOptions {
   std::string trace;  ///< file; empty: none
   bool has_stats = false, always_reset = false;
   bool runs_kernel = false;    ///< one small kernel after the boot; has_stats does, too
-  uint32_t power_limit_w = 0;  ///< 0: as it is
+  uint32_t power_limit_w = 0;  ///< 0: BM_AMD_POWER_LIMIT, which AMD's cards alone have
 };
 /// Boots a card stage by stage and closes it again.
 int run_boot(System& system, const BootOptions& options);

@@ -31,8 +31,11 @@ void add_card_options(CLI::App& command, CardOptions& options) {
   command.add_option("--pci,--device", options.selector,
                      "Which function: 0000:03:00.0, sysfs:03:00.0, remote:/path, "
                      "remote:localhost:6667, vfio-user:/path; without it the only card of vfio's");
-  command.add_option("--firmware-dir", options.firmware_folders,
-                     "Folder that is looked into first");
+  // One folder each time: what follows is the command's own.
+  command
+      .add_option("--firmware-dir", options.firmware_folders,
+                  "Folder that is looked into first; repeatable")
+      ->allow_extra_args(false);
   command.add_flag("--json", options.as_json, "Print one JSON object");
 }
 
@@ -81,7 +84,9 @@ Result<std::unique_ptr<PciFunction>> open_function(System& system, const CardOpt
 
 Result<TraceFile> TraceFile::create(System& system, const std::string& path) {
   constexpr mode_t kMode = 0644;
-  const int fd = system.create(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, kMode);
+  // A machine that stops loses what its kernel has not written: each line is on the disk before the
+  // access that it announces.
+  const int fd = system.create(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_DSYNC, kMode);
   if (fd < 0) return fail(code_from_errno(-fd), "{} cannot be written: {}", path, errno_text(-fd));
   TraceFile file;
   file.system_ = &system;

@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "firmware/nvidia/set.h"
+#include "tools/bellmetal/bringup/pattern.h"
+
 namespace bm::cli {
 namespace {
 
@@ -70,13 +73,25 @@ constexpr ChipVersions kChips[] = {
      {7, 0, 0},
      {7, 0, 1},
      0x7550},
+    {"gfx942",
+     {9, 4, 3},
+     {1, 8, 0},
+     {4, 4, 2},
+     {7, 9, 0},
+     {13, 0, 6},
+     {13, 0, 6},
+     {4, 4, 2},
+     {4, 4, 2},
+     0x74a1},
 };
 
 Result<const ChipVersions*> find_chip(std::string_view chip) {
-  const auto* const row = std::ranges::find(kChips, chip, &ChipVersions::name);
+  const auto* const row = std::ranges::find_if(
+      kChips, [chip](const ChipVersions& one) { return matches(one.name, chip); });
   if (row != std::end(kChips)) return row;
   std::vector<std::string_view> names;
   for (const ChipVersions& known : kChips) names.push_back(known.name);
+  for (const std::string_view known : firmware::nvidia::known_chips()) names.push_back(known);
   return fail(Code::kInvalidArgument, "no chip '{}' is booted here; there are {}", chip,
               fmt::join(names, ", "));
 }

@@ -25,13 +25,9 @@ void add_boot(CLI::App& parent, Run& run) {
   boot->add_flag("--reset", options->always_reset, "No warm boot: reset the card first");
   boot->add_option("--power-limit", options->power_limit_w,
                    "Watts, as long as the card is open; BM_AMD_POWER_LIMIT without it")
-      ->check(CLI::Range(1, 2000));
-  boot->callback([&run, options] {
-    run = [options] {
-      if (options->power_limit_w == 0) options->power_limit_w = settings().amd_power_limit;
-      return run_boot(real_system(), *options);
-    };
-  });
+      ->check(CLI::PositiveNumber);
+  boot->callback(
+      [&run, options] { run = [options] { return run_boot(real_system(), *options); }; });
   boot->footer(
       examples("bellmetal gpu boot --pci 0000:03:00.0 --stats --power-limit 200\n"
                "bellmetal gpu boot --pci remote:/tmp/card.sock --trace boot.trace --json"));
@@ -42,7 +38,10 @@ void add_autopsy(CLI::App& parent, Run& run) {
   CLI::App* autopsy = parent.add_subcommand(
       "autopsy", "Why a card hangs: rings, packets, waves, faults, page tables, firmware");
   add_card_options(*autopsy, options->card);
-  autopsy->add_option("--address", options->addresses, "Address on the GPU whose page is walked");
+  autopsy
+      ->add_option("--address", options->addresses,
+                   "Address on the GPU whose page is walked; repeatable")
+      ->allow_extra_args(false);
   autopsy->callback(
       [&run, options] { run = [options] { return run_autopsy(real_system(), *options); }; });
   autopsy->footer(examples(

@@ -1,5 +1,7 @@
 #include "tools/bellmetal/bringup/doctor.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -143,6 +145,11 @@ Finding examine_cache(System& system, const std::string& folder) {
     finding.remedy = "set BM_CACHE_DIR or HOME";
     return finding;
   }
+  if (!folder.starts_with('/')) {
+    finding.seen = folder + " is relative, and holds code that runs: it is not used";
+    finding.remedy = "name it by its absolute path in BM_CACHE_DIR";
+    return finding;
+  }
   FileStatus file;
   const int error = system.status(folder, &file);
   if (error == -ENOENT) {
@@ -151,6 +158,11 @@ Finding examine_cache(System& system, const std::string& folder) {
   }
   if (error < 0) {
     finding.seen = fmt::format("{}: {}", folder, errno_text(-error));
+    finding.remedy = "set BM_CACHE_DIR to a folder of this user's";
+    return finding;
+  }
+  if (!S_ISDIR(file.mode)) {
+    finding.seen = folder + " is no folder";
     finding.remedy = "set BM_CACHE_DIR to a folder of this user's";
     return finding;
   }
@@ -204,39 +216,43 @@ void examine_amd(System& system, std::vector<Finding>* list) {
                      .remedy = "no kernel driver has a GPU: modprobe amdgpu",
                      .ways = kWayKfd});
   list->push_back(examine_library(system, "comgr", {"libamd_comgr.so.3", "libamd_comgr.so.2"},
-                                  kWayKfd | kWayPci,
+                                  kWayKfd | kWayAmdPci,
                                   "only for HIP source: apt install libamd-comgr2", false));
 }
 
-void examine_nvidia(System& system, std::vector<Finding>* list) {
+/// `ways`: what is wanted; the CUDA driver's own library is needed by nothing else.
+void examine_nvidia(System& system, uint32_t ways, std::vector<Finding>* list) {
+  constexpr uint32_t kDriver = kWayNv | kWayCuda;
   const std::string version = first_line(system, "/proc/driver/nvidia/version");
   list->push_back(
       {.subject = "NVIDIA driver",
        .seen = version.empty() ? "not loaded" : version,
        .remedy = version.empty() ? "apt install nvidia-driver, then modprobe nvidia" : "",
-       .ways = kWayNv});
+       .ways = kDriver});
   bool has_card = false;
   for (const std::string& name : names_in(system, "/dev"))
     if (name.starts_with("nvidia") && name.size() > 6 && name[6] >= '0' && name[6] <= '9') {
       has_card = true;
-      list->push_back(examine_node(system, "/dev/" + name, kWayNv, ""));
+      list->push_back(examine_node(system, "/dev/" + name, kDriver, ""));
     }
   if (!version.empty() || has_card) {
     const char* const remedy = "nvidia-modprobe makes it";
-    list->push_back(examine_node(system, "/dev/nvidiactl", kWayNv, remedy));
-    list->push_back(examine_node(system, "/dev/nvidia-uvm", kWayNv,
+    list->push_back(examine_node(system, "/dev/nvidiactl", kDriver, remedy));
+    list->push_back(examine_node(system, "/dev/nvidia-uvm", kDriver,
                                  "modprobe nvidia-uvm, then nvidia-modprobe -u"));
   }
   if (!has_card)
     list->push_back({.subject = "NVIDIA nodes",
                      .seen = "no /dev/nvidia0",
-                     .remedy = "no card of NVIDIA's driver is in this machine, or nvidia-modprobe "
-                               "has not run",
-                     .ways = kWayNv});
-  list->push_back(examine_library(system, "CUDA driver library", {"libcuda.so.1"}, kWayNv,
-                                  "only for DEV=CUDA: apt install libcuda1", false));
-  list->push_back(examine_library(system, "NVRTC", {"libnvrtc.so.13", "libnvrtc.so.12"}, kWayNv,
-                                  "apt install the CUDA toolkit's libnvrtc", false));
+                     .remedy = "give a card to NVIDIA's driver, then run nvidia-modprobe",
+                     .ways = kDriver});
+  const bool is_cuda = ways == kWayCuda;
+  list->push_back(examine_library(
+      system, "CUDA driver library", {"libcuda.so.1"}, kWayCuda,
+      is_cuda ? "apt install libcuda1" : "only for DEV=CUDA: apt install libcuda1", is_cuda));
+  list->push_back(examine_library(system, "NVRTC", {"libnvrtc.so.13", "libnvrtc.so.12"},
+                                  kDriver | kWayNvPci, "apt install the CUDA toolkit's libnvrtc",
+                                  false));
 }
 
 /// Whether the PCI bus shows a display or accelerator of `vendor`; true where it shows nothing.
@@ -252,11 +268,12 @@ struct WayName {
   std::string_view name;
   uint32_t ways;
 };
-constexpr WayName kWays[] = {{"CPU", kWayCpu},     {"CL", kWayCl},      {"NV", kWayNv},
-                             {"NV:PCI", kWayPci},  {"CUDA", kWayNv},    {"AMD", kWayKfd},
-                             {"AMD:KFD", kWayKfd}, {"AMD:PCI", kWayPci}};
+constexpr WayName kWays[] = {{"CPU", kWayCpu},      {"CL", kWayCl},         {"NV", kWayNv},
+                             {"NV:PCI", kWayNvPci}, {"CUDA", kWayCuda},     {"AMD", kWayKfd},
+                             {"AMD:KFD", kWayKfd},  {"AMD:PCI", kWayAmdPci}};
 
-Result<uint32_t> ways_of(const std::string& device, std::optional<PciAddress>* card) {
+Result<uint32_t> ways_of(System& system, const std::string& device,
+                         std::optional<PciAddress>* card) {
   if (device.empty()) return static_cast<uint32_t>(kWayAll);
   const auto* const row = std::ranges::find(kWays, device, &WayName::name);
   if (row != std::end(kWays)) return row->ways;
@@ -268,14 +285,17 @@ Result<uint32_t> ways_of(const std::string& device, std::optional<PciAddress>* c
         "PCI address",
         device);
   *card = *address;
-  return static_cast<uint32_t>(kWayPci);
+  const uint16_t vendor = BM_TRY(describe_pci(system, *address)).identity.vendor;
+  return static_cast<uint32_t>(vendor == kAmdVendor      ? kWayAmdPci
+                               : vendor == kNvidiaVendor ? kWayNvPci
+                                                         : kWayPci);
 }
 
 }  // namespace
 
 Result<std::vector<Finding>> examine(System& system, const DoctorOptions& options) {
   std::optional<PciAddress> card;
-  const uint32_t ways = BM_TRY(ways_of(options.device, &card));
+  const uint32_t ways = BM_TRY(ways_of(system, options.device, &card));
   std::vector<Finding> list;
   list.push_back(examine_cpu(system));
   list.push_back(examine_governor(system));
@@ -296,24 +316,38 @@ Result<std::vector<Finding>> examine(System& system, const DoctorOptions& option
                     .seen = "none in this machine; modelled ones are named by --pci remote:/path",
                     .ways = kWayKfd});
   if (is_named || has_gpu_of(system, kNvidiaVendor))
-    examine_nvidia(system, &list);
+    examine_nvidia(system, ways, &list);
   else
     list.push_back({.subject = "NVIDIA GPUs", .seen = "none in this machine", .ways = kWayNv});
-  if ((ways & kWayPci) != 0 && wants_amd) {
+  if ((ways & kWayPci) != 0 && (is_named || has_examined_card(system))) {
     examine_machine_for_cards(system, &list);
-    BM_TRY(examine_cards(system, card, &list));
+    BM_TRY(examine_cards(system, card, ways, is_named, &list));
   }
   std::erase_if(list, [ways](const Finding& finding) { return (finding.ways & ways) == 0; });
   return list;
+}
+
+bool is_blocked(const std::vector<Finding>& findings) {
+  // Of several cards one that works is enough.
+  std::vector<std::string_view> cards, blocked;
+  for (const Finding& one : findings) {
+    const bool is_blocking = one.is_blocking && !one.remedy.empty();
+    if (one.card.empty() && is_blocking) return true;
+    if (one.card.empty()) continue;
+    cards.push_back(one.card);
+    if (is_blocking) blocked.push_back(one.card);
+  }
+  return !cards.empty() && std::ranges::all_of(cards, [&](std::string_view card) {
+    return std::ranges::find(blocked, card) != blocked.end();
+  });
 }
 
 int run_doctor(System& system, const DoctorOptions& options) {
   const auto list = examine(system, options);
   if (!list) return report(list.error(), options.as_json);
   const bool is_named = !options.device.empty();
-  const bool is_blocked = std::ranges::any_of(
-      *list, [](const Finding& one) { return one.is_blocking && !one.remedy.empty(); });
-  const int code = is_named && is_blocked ? kFailure : kOk;
+  const bool is_stopped = is_blocked(*list);
+  const int code = is_named && is_stopped ? kFailure : kOk;
   if (options.as_json) {
     Json findings = Json::array();
     for (const Finding& one : *list)
@@ -322,7 +356,7 @@ int run_doctor(System& system, const DoctorOptions& options) {
                           {"fine", one.remedy.empty()},
                           {"blocking", one.is_blocking},
                           {"to_do", one.remedy}});
-    print_json({{"device", options.device}, {"usable", !is_blocked}, {"findings", findings}});
+    print_json({{"device", options.device}, {"usable", !is_stopped}, {"findings", findings}});
     return code;
   }
   size_t width = 0;
@@ -334,7 +368,7 @@ int run_doctor(System& system, const DoctorOptions& options) {
                                   : "could be better: " + one.remedy);
   if (is_named)
     fmt::print("{}: {}\n", options.device,
-               is_blocked ? "something is to be done first" : "nothing is in the way");
+               is_stopped ? "something is to be done first" : "nothing is in the way");
   return code;
 }
 

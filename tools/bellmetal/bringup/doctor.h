@@ -13,12 +13,15 @@ namespace bm::cli {
 
 /// Ways to a device; a subject matters to some of them.
 enum DoctorWay : uint32_t {
-  kWayPci = 1,   ///< a card without a kernel driver
-  kWayKfd = 2,   ///< AMD's kernel driver
-  kWayNv = 4,    ///< NVIDIA's kernel driver, CUDA
-  kWayCl = 8,    ///< OpenCL
-  kWayCpu = 16,  ///< processor
-  kWayAll = 31,
+  kWayAmdPci = 1,  ///< a card of AMD's without a kernel driver
+  kWayKfd = 2,     ///< AMD's kernel driver
+  kWayNv = 4,      ///< NVIDIA's kernel driver
+  kWayCl = 8,      ///< OpenCL
+  kWayCpu = 16,    ///< processor
+  kWayNvPci = 32,  ///< a card of NVIDIA's without a kernel driver
+  kWayCuda = 64,   ///< NVIDIA's CUDA driver
+  kWayPci = kWayAmdPci | kWayNvPci,
+  kWayAll = 127,
 };
 
 struct Finding {
@@ -28,6 +31,7 @@ struct Finding {
   uint32_t ways = kWayAll;
   /// Nothing works without it; else it is only slower, or not needed.
   bool is_blocking = true;
+  std::string card = {};  ///< address of the card that it is about; empty: the machine
 };
 
 struct DoctorOptions {
@@ -40,6 +44,9 @@ struct DoctorOptions {
 
 /// Opens no device and changes nothing. Errors: kInvalidArgument (no such device).
 Result<std::vector<Finding>> examine(System& system, const DoctorOptions& options);
+/// Whether a finding keeps from working what was looked for: one about the machine, or one about
+/// each card there is.
+bool is_blocked(const std::vector<Finding>& findings);
 /// Prints a line per finding. 0: nothing blocks the device named; 1: something does.
 int run_doctor(System& system, const DoctorOptions& options);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -124,7 +125,7 @@ Finding examine_group(System& system, const PciInfo& info, const std::string& ca
   Finding finding{.subject = card + " IOMMU group", .ways = kWayPci};
   if (!info.iommu_group) {
     finding.seen = "none";
-    finding.remedy = "no IOMMU translates its accesses: see IOMMU";
+    finding.remedy = "none translates its accesses: do what the line IOMMU says";
     return finding;
   }
   std::vector<std::string> others, in_the_way;
@@ -235,8 +236,14 @@ void examine_firmware(const PciInfo& info, const std::string& card, std::vector<
   list->push_back(std::move(finding));
 }
 
+uint32_t way_of(const PciInfo& info) {
+  if (info.identity.vendor == kAmdVendor) return kWayAmdPci;
+  return info.identity.vendor == kNvidiaVendor ? kWayNvPci : kWayPci;
+}
+
 void examine_card(System& system, const PciInfo& info, std::vector<Finding>* list) {
   const std::string card = to_string(info.identity.address);
+  const size_t first = list->size();
   list->push_back(examine_driver(info, card));
   list->push_back(examine_group(system, info, card));
   if (info.iommu_group && info.driver.find("vfio") != std::string::npos)
@@ -253,6 +260,10 @@ void examine_card(System& system, const PciInfo& info, std::vector<Finding>* lis
                      .remedy = fmt::format("bellmetal gpu firmware check --pci {}", card),
                      .ways = kWayPci,
                      .is_blocking = false});
+  for (Finding& finding : std::span(*list).subspan(first)) {
+    finding.card = card;
+    finding.ways = way_of(info);
+  }
 }
 
 }  // namespace
@@ -266,20 +277,28 @@ void examine_machine_for_cards(System& system, std::vector<Finding>* list) {
   list->push_back(examine_vfio(system));
 }
 
-Status examine_cards(System& system, const std::optional<PciAddress>& named,
-                     std::vector<Finding>* list) {
+bool has_examined_card(System& system) {
+  const auto found = enumerate_pci(system, is_examined);
+  return !found || !std::ranges::all_of(*found, is_served_by_vendor);
+}
+
+Status examine_cards(System& system, const std::optional<PciAddress>& named, uint32_t ways,
+                     bool is_named, std::vector<Finding>* list) {
   if (named) {
     examine_card(system, BM_TRY(describe_pci(system, *named)), list);
     return {};
   }
   auto found = enumerate_pci(system, is_examined);
-  if (found) std::erase_if(*found, is_served_by_vendor);
+  if (found)
+    std::erase_if(*found, [&](const PciInfo& info) {
+      return (way_of(info) & ways) == 0 || (!is_named && is_served_by_vendor(info));
+    });
   if (!found || found->empty()) {
-    list->push_back({.subject = "AMD and NVIDIA cards",
+    list->push_back({.subject = (ways & kWayPci) == kWayPci ? "AMD and NVIDIA cards"
+                                : (ways & kWayNvPci) != 0   ? "NVIDIA cards"
+                                                            : "AMD cards",
                      .seen = found ? "none" : "no PCI bus is shown: " + found.error().message,
-                     .remedy = "none is needed for CPU and OpenCL, nor for NVIDIA's own driver; "
-                               "simulated ones are named "
-                               "by --pci remote:/path",
+                     .remedy = "put one in; modelled ones are named in BM_PCI (remote:/path)",
                      .ways = kWayPci});
     return {};
   }

@@ -46,10 +46,11 @@ Json describe(const SetFile& wanted, const firmware::Search& search) {
                {"kind", firmware::amd::kind_name(wanted.kind)},
                {"optional", wanted.is_optional}};
   const auto file = firmware::load(wanted.name, search);
-  json["found"] = file.has_value();
+  // A file that cannot be taken is there: its package would not help.
+  json["found"] = file || file.error().code != Code::kNotFound;
   if (!file) {
     json["problem"] = file.error().message;
-    json["packages"] = packages_of(wanted.name);
+    if (!json["found"].get<bool>()) json["packages"] = packages_of(wanted.name);
     return json;
   }
   json["path"] = file->path;
@@ -57,7 +58,7 @@ Json describe(const SetFile& wanted, const firmware::Search& search) {
   if (file->row != nullptr)
     json["known_as"] =
         fmt::format("{} {} ({})", file->row->package, file->row->package_version, file->row->suite);
-  const auto ucode = firmware::amd::parse(wanted.kind, firmware::Image(wanted.name, file->bytes));
+  const auto ucode = firmware::amd::parse(wanted.kind, firmware::Image(file->path, file->bytes));
   if (!ucode) {
     json["problem"] = ucode.error().message;
     return json;

@@ -16,10 +16,11 @@ Json describe(const firmware::nvidia::FirmwareSet& set, const firmware::nvidia::
               const firmware::Search& search) {
   Json json = {{"name", wanted.name}, {"kind", firmware::nvidia::kind_name(wanted.kind)}};
   const auto file = firmware::load(wanted.name, search);
-  json["found"] = file.has_value();
+  // A file that cannot be taken is there: its package would not help.
+  json["found"] = file || file.error().code != Code::kNotFound;
   if (!file) {
     json["problem"] = file.error().message;
-    json["packages"] = packages_of(wanted.name);
+    if (!json["found"].get<bool>()) json["packages"] = packages_of(wanted.name);
     return json;
   }
   json["path"] = file->path;
@@ -28,7 +29,7 @@ Json describe(const firmware::nvidia::FirmwareSet& set, const firmware::nvidia::
     json["known_as"] =
         fmt::format("{} {} ({})", file->row->package, file->row->package_version, file->row->suite);
   const Status status = firmware::nvidia::check_file(wanted.kind, set.family,
-                                                     firmware::Image(wanted.name, file->bytes));
+                                                     firmware::Image(file->path, file->bytes));
   if (!status) json["problem"] = status.error().message;
   return json;
 }

@@ -15,6 +15,11 @@ int run_forget(System& system, const CardOptions& options) {
   std::string chosen;
   auto function = open_function(system, options, &chosen);
   if (!function) return report(function.error(), options.as_json);
+  if (const PciIdentity identity = (*function)->identity(); identity.vendor == kNvidiaVendor)
+    return report({Code::kUnsupported,
+                   fmt::format("{} ({:04x}:{:04x}) keeps nothing: hot restart is for AMD cards",
+                               chosen, identity.vendor, identity.device)},
+                  options.as_json);
   auto gpu = amd::am::AmGpu::open(
       std::move(*function),
       {.firmware = options.search(), .experimental = settings().amd_experimental});

@@ -17,11 +17,16 @@ using Json = nlohmann::ordered_json;
 int boot_nvidia(std::unique_ptr<PciFunction> function, const BootOptions& options,
                 const std::string& chosen, TraceFile* trace) {
   const bool as_json = options.card.as_json;
-  if (options.runs_kernel || options.always_reset || options.power_limit_w != 0)
-    return report(
-        {Code::kUnsupported,
-         "an NVIDIA card is booted and left again: no kernel, forced reset or power limit"},
-        as_json);
+  std::string_view refused;
+  if (options.runs_kernel) refused = "--kernel";
+  if (options.always_reset) refused = "--reset";
+  if (options.power_limit_w != 0) refused = "--power-limit";
+  if (!refused.empty())
+    return report({Code::kUnsupported,
+                   fmt::format("{} is for AMD cards: an NVIDIA card is booted and left again, "
+                               "nothing else; take the option away",
+                               refused)},
+                  as_json);
   const PciIdentity identity = function->identity();
   auto record = std::make_shared<PciRecord>(trace != nullptr ? trace->sink() : PciRecord::Sink{});
   StagePrinter printer(*record, nv::gsp::boot_terms(), as_json);

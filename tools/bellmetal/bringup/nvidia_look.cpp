@@ -200,7 +200,13 @@ int decode_nvidia_register(const RegisterOptions& options) {
   const auto value = parse_word(options.value);
   if (!value) return report(value.error(), as_json);
   const auto found = find_nvidia(options.name, nullptr);
-  if (found.empty()) return report(no_nvidia_register(options.name).value(), as_json);
+  if (found.empty())
+    return report(
+        {Code::kInvalidArgument,
+         fmt::format("no register '{}' that is named here; `bellmetal gpu regs decode '*' 0 "
+                     "--chip {}` lists them",
+                     options.name, options.chip)},
+        as_json);
   Json list = Json::array();
   for (const NamedRegister* const one : found)
     list.push_back({{"block", ""},

@@ -29,6 +29,15 @@ struct Named {
   const BootRegister* row = nullptr;
 };
 
+/// A register's number: what the bus reaches has byte addresses of 32 bits.
+Result<uint64_t> dword_address(uint64_t dword) {
+  constexpr uint64_t kMost = UINT32_MAX / 4;
+  if (dword > kMost)
+    return fail(Code::kInvalidArgument, "{:#x} is no dword address of a register: at most {:#x}",
+                dword, kMost);
+  return dword;
+}
+
 /// "NAME" or "BLOCK.NAME".
 std::vector<Named> find_named(const std::vector<KnownBlock>& blocks, std::string_view pattern) {
   std::vector<Named> found;
@@ -101,7 +110,7 @@ Result<Look> open_look(std::unique_ptr<PciFunction> function) {
 Result<Json> read_one(Look& look, const std::string& name) {
   Json list = Json::array();
   if (const auto dword = parse_number(name)) {
-    const uint32_t value = look.bus->read_dword(*dword);
+    const uint32_t value = look.bus->read_dword(BM_TRY(dword_address(*dword)));
     BM_TRY(look.bus->status());
     list.push_back({{"block", ""}, {"name", name}, {"dword", *dword}, {"value", value}});
     return list;
@@ -122,7 +131,7 @@ Result<Json> read_one(Look& look, const std::string& name) {
 Result<Json> write_one(Look& look, const RegisterOptions& options) {
   const uint32_t value = BM_TRY(parse_word(options.value));
   if (const auto dword = parse_number(options.name)) {
-    look.bus->write_dword(*dword, value);
+    look.bus->write_dword(BM_TRY(dword_address(*dword)), value);
     BM_TRY(look.bus->status());
     return read_one(look, options.name);
   }
@@ -203,7 +212,13 @@ int run_registers_decode(System& /*system*/, const RegisterOptions& options) {
   const auto value = parse_word(options.value);
   if (!value) return report(value.error(), options.card.as_json);
   const std::vector<Named> found = find_named(*blocks, options.name);
-  if (found.empty()) return report(no_register(options.name).value(), options.card.as_json);
+  if (found.empty())
+    return report(
+        {Code::kInvalidArgument,
+         fmt::format("no register '{}' in the tables of {}; `bellmetal gpu regs decode '*' "
+                     "0 --chip {}` lists them",
+                     options.name, options.chip, options.chip)},
+        options.card.as_json);
   Json list = Json::array();
   for (const Named& named : found)
     list.push_back({{"block", amd::am::block_name(named.block)},

@@ -124,6 +124,8 @@ CardRow read_card(System& system, const PciInfo& info, const std::string& locks)
   } else if (row.owner_pid) {
     row.note =
         fmt::format("sensors and memory are known to its owner alone (pid {})", *row.owner_pid);
+  } else if (!info.driver.empty() && info.driver.find("vfio") == std::string::npos) {
+    row.note = fmt::format("sensors of {} are not read here", info.driver);
   } else {
     row.note = "no driver runs it, so its power management firmware tells nothing";
   }
@@ -266,6 +268,11 @@ Result<CardRow> read_selected_card(System& system, const CardOptions& options) {
   const std::string_view chip = chip_of_device(identity.device);
   row.name = chip.empty() ? fmt::format("{:04x}:{:04x}", identity.vendor, identity.device)
                           : std::string(chip);
+  if (identity.vendor == kNvidiaVendor) {
+    row.note =
+        "sensors of an NVIDIA card are its resource manager's, which runs while a process has it";
+    return row;
+  }
   const auto sensors = amd::am::AmGpu::sensors_of_idle_card(
       std::move(*function),
       {.firmware = options.search(), .experimental = settings().amd_experimental});

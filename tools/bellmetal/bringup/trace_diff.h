@@ -8,6 +8,7 @@
 
 #include "drivers/transport/pci_trace.h"
 #include "drivers/transport/system.h"
+#include "runtime/base/result.h"
 
 namespace bm::cli {
 
@@ -17,19 +18,23 @@ struct RegisterUse {
 };
 /// A register that the two do not use alike: written by one alone, or left with different values.
 struct RegisterDifference {
-  uint64_t dword = 0;
-  std::string name;  ///< empty: not known
+  uint64_t offset = 0;  ///< in the BAR of the registers, bytes
+  std::string name;     ///< empty: not known
   RegisterUse a, b;
 };
 
-/// Names of registers come from the IP discovery table that either driver has read.
-std::vector<RegisterDifference> diff_traces(const PciTrace& a, const PciTrace& b);
+/// AMD's registers are named by the IP discovery table that either driver has read, NVIDIA's by a
+/// list of our own. Errors: kInvalidArgument (functions of different vendors, whose registers have
+/// nothing in common); kUnsupported (neither AMD's nor NVIDIA's); kNotFound (one has no access to a
+/// register: nothing can be said of it).
+Result<std::vector<RegisterDifference>> diff_traces(const PciTrace& a, const PciTrace& b);
 
 struct TraceDiffOptions {
   std::string a, b;  ///< files: ours or mmiotrace's
   bool as_json = false;
 };
-/// 0: they leave the same values; 1: they do not.
+/// 0: they leave the same values; 1: they do not. What makes the two less alike than they look is
+/// said on stderr, and in `notes` of the JSON.
 int run_trace_diff(System& system, const TraceDiffOptions& options);
 
 }  // namespace bm::cli
