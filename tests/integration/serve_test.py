@@ -415,6 +415,69 @@ class Serve(unittest.TestCase):
             self.assertTrue(talk(b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % target)
                             .startswith(b"HTTP/1.1 %d " % status), target)
 
+    def talk(self, data):
+        """The answers to raw bytes: [(status, headers, body)], those without a body last."""
+        with socket.create_connection(("127.0.0.1", self.server.port), seconds(30)) as s:
+            try:
+                s.sendall(data)
+            except OSError:
+                pass  # refused before all of it was sent
+            text = b""
+            try:
+                while part := s.recv(1 << 16):
+                    text += part
+            except ConnectionError:
+                pass
+        answers = []
+        while text:
+            head, _, text = text.partition(b"\r\n\r\n")
+            first, *lines = head.decode().split("\r\n")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+            size = int(headers.get("content-length", 0))
+            answers.append((int(first.split()[1]), headers, text[:size]))
+            text = text[size:]
+        return answers
+
+    def refused(self, data, status):
+        """The one answer to raw bytes is an error in OpenAI's form."""
+        (got, headers, body), = self.talk(data)
+        self.assertEqual((got, headers["content-type"]), (status, "application/json"), (data[:80], body))
+        error = json.loads(body)["error"]
+        self.assertEqual(set(error), {"message", "type", "param", "code"})
+        line = self.server.event("request", lambda l: l["id"] == headers["x-request-id"])
+        self.assertEqual(line["status"], status)
+        return error
+
+    def test_what_is_no_http_is_refused_in_openais_form(self):
+        end = b"Host: x\r\nConnection: close\r\n\r\n"
+        post = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        before = self.server.metrics()['bellmetal:http_responses_total{class="4xx"}']
+        for data, status in [
+                (b"GET  HTTP/1.1\r\n" + end, 400), (b"GET /livez\r\n\r\n", 400), (b"GET /livez HTTP/1.1\r\nHost x\r\n\r\n", 400),
+                (post + b"Content-Length: ten\r\n\r\n{}", 400), (post + b"Content-Length: -2\r\n\r\n{}", 400),
+                (post + b"Content-Length: 99999999999999999999999\r\n\r\n{}", 413),
+                (post + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n{}\r\n0\r\n\r\n", 400),
+                (post + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 20 + b"\r\n", 413),
+                (post + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400),
+                (b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n" + end, 414),
+                (b"GET /livez HTTP/1.1\r\nX: " + b"a" * 100000 + b"\r\n" + end, 431),
+                (b"GET /livez HTTP/1.1\r\n" + b"X: a\r\n" * 20000 + end, 431),
+                (b"GET /livez HTTP/1.1\r\n\r\n", 400), (b"GET /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+                (b"GET /livez%00x HTTP/1.1\r\n" + end, 400), (b"GET /livez?a=%00 HTTP/1.1\r\n" + end, 400)]:
+            self.assertEqual(self.refused(data, status)["type"], "invalid_request_error")
+        self.assertEqual(self.server.metrics()['bellmetal:http_responses_total{class="4xx"}'], before + 16)
+        self.assertEqual(self.refused(post + b"Transfer-Encoding: gzip\r\n\r\n", 501)["type"], "invalid_request_error")
+        self.assertEqual(self.refused(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505)["type"], "server_error")
+        # What is whole before it is answered.
+        first, second = self.talk(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET /livez HTTP/1.1\r\n\r\n")
+        self.assertEqual((first[0], second[0]), (200, 400))
+        self.assertEqual(self.talk(b"GET /livez HTTP/1.0\r\n\r\n")[0][0], 200)  # which knows no Host
+
+    def test_bodies_are_taken_as_they_are(self):
+        for coding, status in [("gzip", 415), ("br", 415), ("identity", 200), ("Identity", 200)]:
+            got, _, data = self.server.ask("POST", "/tokenize", '{"prompt": "a"}', Content_Encoding=coding)
+            self.assertEqual(got, status, (coding, data))
+
     def test_schemas_of_tools_that_are_wrong_are_said(self):
         endless = {"type": "function", "function": {"name": "f", "parameters": {"$ref": "#"}}}
         status, _, data = self.server.ask("POST", "/v1/chat/completions", {
