@@ -39,6 +39,11 @@ bool Generation::on_token(const ChosenToken& token) {
   return !filter_.is_stopped();
 }
 
+void Generation::on_prompt_token(const ChosenToken& token) {
+  const std::lock_guard lock(mutex_);
+  piece_.prompt.push_back(token);
+}
+
 void Generation::on_finish(Finish finish, const Timings& timings, const Error* error) {
   const std::string rest = filter_.push(decoder_.finish()) + filter_.finish();
   const std::lock_guard lock(mutex_);

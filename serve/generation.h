@@ -33,7 +33,7 @@ class StopFilter {
 /// What became of a choice since it was last asked.
 struct Piece {
   std::string text;
-  std::vector<ChosenToken> tokens;
+  std::vector<ChosenToken> prompt, tokens;
   bool is_finished = false;
 };
 
@@ -45,6 +45,7 @@ class Generation : public Listener {
              bool has_control = false);
 
   bool on_token(const ChosenToken& token) override;
+  void on_prompt_token(const ChosenToken& token) override;
   void on_finish(Finish finish, const Timings& timings, const Error* error) override;
 
   /// Waits until there is news, at most until `deadline`; false then.

@@ -185,6 +185,40 @@ void take_response_format(Fields& f, GenerationRequest* r) {
   r->schema = *schema;
 }
 
+/// {"type": "allowed_tools", "allowed_tools": {"mode": …, "tools": […]}}: the others are as if they
+/// were not there.
+void take_allowed_tools(Fields& f, const Json& choice, GenerationRequest* r) {
+  const auto wrong = [&] {
+    f.wrong("tool_choice.allowed_tools",
+            "{\"mode\": …, \"tools\": […]} with \"auto\" or \"required\" and functions of 'tools'");
+  };
+  // OpenAI's other interface (Responses) has the members a level higher.
+  const auto inner = choice.find("allowed_tools");
+  const Json& allowed = inner == choice.end() ? choice : *inner;
+  if (!allowed.is_object()) return wrong();
+  const Json mode = allowed.value("mode", Json("auto")), names = allowed.value("tools", Json());
+  if ((mode != "auto" && mode != "required") || !names.is_array() || names.empty()) return wrong();
+  Json kept = Json::array();
+  std::vector<std::string> wanted;
+  for (const Json& one : names) {
+    if (!one.is_object()) return wrong();
+    const auto function = one.find("function");
+    const Json name = function != one.end() && function->is_object()
+                          ? function->value("name", Json())
+                          : one.value("name", Json());
+    if (!name.is_string()) return wrong();
+    wanted.push_back(name.get<std::string>());
+  }
+  const auto name_of = [](const Json& tool) { return tool["function"]["name"].get<std::string>(); };
+  for (const std::string& name : wanted)
+    if (r->tools.is_null() || std::ranges::find(r->tools, name, name_of) == r->tools.end())
+      return wrong();
+  for (const Json& tool : r->tools)
+    if (std::ranges::find(wanted, name_of(tool)) != wanted.end()) kept.push_back(tool);
+  r->tools = std::move(kept);
+  if (mode == "required") r->tool_choice = ToolChoice::kRequired;
+}
+
 /// tools, tool_choice and parallel_tool_calls.
 void take_tools(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   if (const Json* tools = f.find("tools")) {
@@ -210,6 +244,8 @@ void take_tools(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   f.flag("parallel_tool_calls", &r->has_parallel_calls);
   const Json* choice = f.find("tool_choice");
   if (!choice || *choice == "auto") return;
+  if (choice->is_object() && choice->value("type", Json()) == "allowed_tools")
+    return take_allowed_tools(f, *choice, r);
   if (*choice == "none") {
     r->tool_choice = ToolChoice::kNone;
     return;
@@ -226,6 +262,23 @@ void take_tools(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
     r->tool_name = (*function)["name"].get<std::string>();
     r->has_parallel_calls = false;
   }
+}
+
+/// A variable of the template, as vLLM has it; "none" also says so to templates that know whether,
+/// not how much. What chat_template_kwargs say goes first.
+void take_effort(Fields& f, GenerationRequest* r) {
+  const Json* effort = f.find("reasoning_effort");
+  if (!effort) return;
+  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
+                                           "high", "xhigh",   "max"};
+  if (!effort->is_string() ||
+      std::ranges::find(kEfforts, effort->get_ref<const std::string&>()) == std::end(kEfforts))
+    return f.wrong("reasoning_effort",
+                   R"("none", "minimal", "low", "medium", "high", "xhigh" or "max")");
+  Json variables{{"reasoning_effort", *effort}};
+  if (*effort == "none") variables["enable_thinking"] = false;
+  if (!r->template_variables.is_null()) variables.update(r->template_variables);
+  r->template_variables = std::move(variables);
 }
 
 /// What chats and completions share.
@@ -279,10 +332,11 @@ void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
             "prompt_cache_retention"});
 }
 
-void take_limit(Fields& f, const char* name, std::optional<uint32_t>* out) {
-  uint32_t value = 0;
-  f.integer(name, 1, 1 << 30, &value);
-  if (value != 0) *out = value;
+void take_limit(Fields& f, const char* name, uint32_t least, std::optional<uint32_t>* out) {
+  constexpr uint32_t kNone = UINT32_MAX;
+  uint32_t value = kNone;
+  f.integer(name, least, 1 << 30, &value);
+  if (value != kNone) *out = value;
 }
 
 void take_messages(Fields& f, GenerationRequest* r) {
@@ -385,8 +439,8 @@ ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimi
   Fields f(*json);
   take_common(f, limits, &r);
   take_messages(f, &r);
-  take_limit(f, "max_tokens", &r.max_tokens);
-  take_limit(f, "max_completion_tokens", &r.max_tokens);
+  take_limit(f, "max_tokens", 1, &r.max_tokens);
+  take_limit(f, "max_completion_tokens", 1, &r.max_tokens);
   bool has_logprobs = false;
   f.flag("logprobs", &has_logprobs);
   uint32_t top = 0;
@@ -400,12 +454,13 @@ ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimi
     else
       f.wrong("chat_template_kwargs", "an object");
   }
+  take_effort(f, &r);
   if (!r.grammar.empty() && !r.schema.is_null())
     f.wrong("grammar", "absent beside 'response_format'");
   f.neutral("modalities", Json::array({"text"}));
   // Clients write null for what their users have not set.
-  f.unsupported({"audio", "function_call", "functions", "prediction", "reasoning_effort",
-                 "verbosity", "web_search_options"});
+  f.unsupported(
+      {"audio", "function_call", "functions", "prediction", "verbosity", "web_search_options"});
   if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
   return r;
 }
@@ -418,18 +473,23 @@ ApiResult<GenerationRequest> parse_completion(std::string_view body, const Reque
   take_common(f, limits, &r);
   take_texts(f, "prompt", limits.prompts, &r.texts, &r.token_lists);
   r.max_tokens = 16;
-  take_limit(f, "max_tokens", &r.max_tokens);
+  take_limit(f, "max_tokens", 0, &r.max_tokens);
   if (f.find("logprobs")) {
     uint32_t top = 0;
     f.integer("logprobs", 0, limits.top_logprobs, &top);
     r.top_logprobs = top;
   }
-  f.neutral("best_of", r.n);
-  f.neutral("echo", false);
+  r.best_of = r.n;
+  f.integer("best_of", r.n, limits.choices, &r.best_of);
+  if (r.best_of > r.n && r.is_stream)
+    f.wrong("best_of", "n in a stream: which choices are the best is known at their end");
+  f.flag("echo", &r.has_echo);
   f.neutral("suffix", "");
   if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
-  if (r.n * (r.texts.size() + r.token_lists.size()) > limits.choices)
-    return refuse("n", fmt::format("'n' times the prompts is more than {}", limits.choices));
+  if (r.best_of * (r.texts.size() + r.token_lists.size()) > limits.choices)
+    return refuse(r.best_of > r.n ? "best_of" : "n",
+                  fmt::format("'{}' times the prompts is more than {}",
+                              r.best_of > r.n ? "best_of" : "n", limits.choices));
   return r;
 }
 
@@ -445,7 +505,7 @@ ApiResult<EmbeddingRequest> parse_embedding(std::string_view body, const Request
   if (format != "float" && format != "base64")
     f.wrong("encoding_format", "\"float\" or \"base64\"");
   r.is_base64 = format == "base64";
-  f.neutral("dimensions", Json());
+  take_limit(f, "dimensions", 1, &r.dimensions);
   f.ignore({"user"});
   if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
   return r;

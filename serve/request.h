@@ -2,7 +2,8 @@
 // Requests in OpenAI's form, from bytes to checked values. What is not known or not supported is
 // refused by name: nothing asked for is silently left out.
 //
-// Source of names, ranges and defaults: OpenAI's API reference, "Chat" and "Completions";
+// Source of names, ranges and defaults: OpenAI's API reference, "Chat", "Completions" and
+// "Embeddings";
 // top_k, min_p, repetition_penalty, priority, timeout and chat_template_kwargs as vLLM has them,
 // grammar as llama-server.
 
@@ -42,8 +43,9 @@ struct GenerationRequest {
   /// Of a completion: texts or lists of tokens, one of the two.
   std::vector<std::string> texts;
   std::vector<std::vector<int32_t>> token_lists;
-  uint32_t n = 1;
-  bool ignores_end = false;  ///< tokens that end a text are tokens like others
+  uint32_t n = 1, best_of = 1;  ///< of best_of choices the n likeliest are answered; at least n
+  bool has_echo = false;        ///< of a completion: the prompt is part of the answer
+  bool ignores_end = false;     ///< tokens that end a text are tokens like others
   bool is_stream = false, has_stream_usage = false, has_timings = false;
   std::optional<uint32_t> max_tokens;
   float temperature = 1, top_p = 1, min_p = 0;
@@ -76,7 +78,8 @@ ApiResult<GenerationRequest> parse_completion(std::string_view body,
 
 struct EmbeddingRequest {
   std::string model;
-  std::vector<std::string> texts;  ///< or
+  std::optional<uint32_t> dimensions;  ///< so many of the first ones; all without
+  std::vector<std::string> texts;      ///< or
   std::vector<std::vector<int32_t>> token_lists;
   bool is_base64 = false;
 };

@@ -253,6 +253,10 @@ class Serve(unittest.TestCase):
         self.assertEqual("".join(p["function"]["arguments"] for p in pieces), call["function"]["arguments"])
         self.assertEqual(events[-1]["choices"][0]["finish_reason"], "tool_calls")
         # Nobody is made to call, and what the model says is text.
+        other = {"type": "function", "function": {"name": "other"}}
+        allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "weather"}}]}}
+        got = self.chat(tools=[other, WEATHER], tool_choice=allowed, parallel_tool_calls=False)
+        self.assertEqual([c["function"]["name"] for c in got["message"]["tool_calls"]], ["weather"])
         free = self.chat(tools=[WEATHER], max_tokens=5)
         self.assertEqual((free["finish_reason"], "tool_calls" in free["message"]), ("length", False))
 
@@ -289,6 +293,15 @@ class Serve(unittest.TestCase):
         raw = base64.b64decode(embed(input=[texts[2]], encoding_format="base64")["data"][0]["embedding"])
         self.assertEqual(list(struct.unpack(f"<{len(raw) // 4}f", raw)), [struct.unpack("<f", struct.pack("<f", x))[0] for x in vectors[2]])
         self.assertEqual(self.server.ask("POST", "/v1/embeddings", {"input": ["a" * 2000]})[0], 400)
+        # The first ones, made a vector of length 1 again (Matryoshka).
+        short = embed(input=texts[0], dimensions=5)["data"][0]["embedding"]
+        norm = sum(x * x for x in vectors[0][:5]) ** 0.5
+        self.assertEqual(len(short), 5)
+        for got, whole in zip(short, vectors[0]):
+            self.assertAlmostEqual(got, whole / norm, places=6)
+        for wrong in (0, len(vectors[0]) + 1, 2.5):
+            status, _, data = self.server.ask("POST", "/v1/embeddings", {"input": "a", "dimensions": wrong})
+            self.assertEqual((status, json.loads(data)["error"]["param"]), (400, "dimensions"), wrong)
 
     def test_the_page(self):
         status, headers, data = self.server.ask("GET", "/")
@@ -364,6 +377,69 @@ class Serve(unittest.TestCase):
             self.assertEqual(top[token], logprob)
         streamed = [e["choices"][0]["logprobs"] for e in self.server.events("/v1/completions", body)]
         self.assertEqual([o for piece in streamed if piece for o in piece["text_offset"]], logprobs["text_offset"])
+
+    def test_prompts_are_echoed_and_scored(self):
+        text = "Permission is h\u00e9\u20ac"
+        tokens = json.loads(self.server.ask("POST", "/tokenize", {"prompt": text})[2])["tokens"]
+        self.assertEqual(tokens[0], 1)  # <s>
+        scored = self.server.complete(text, echo=True, logprobs=20, max_tokens=0)
+        choice, = scored["choices"]
+        self.assertEqual((choice["text"], choice["finish_reason"]), (text, "length"))
+        self.assertEqual(scored["usage"]["completion_tokens"], 0)
+        logprobs = choice["logprobs"]
+        self.assertEqual((logprobs["token_logprobs"][0], logprobs["top_logprobs"][0]), (None, None))
+        self.assertEqual({len(part) for part in logprobs.values()}, {len(tokens)})
+        # A byte is a token here, before which stands one that is no text.
+        self.assertEqual(logprobs["text_offset"], [0, *range(16), 15, 16, 16, 16])
+        self.assertEqual(logprobs["tokens"][16:], ["bytes:\\xc3", "bytes:\\xa9", "bytes:\\xe2", "bytes:\\x82", "bytes:\\xac"])
+        # What each token's place is given by prompts that end before it.
+        compared = 0
+        near = {"delta": 3e-3}  # a prompt in pieces is rounded otherwise than token by token
+        for i in range(1, len(tokens)):
+            alone = self.server.complete(tokens[:i], max_tokens=1, logprobs=20)["choices"][0]["logprobs"]
+            for name, value in alone["top_logprobs"][0].items():
+                if name in logprobs["top_logprobs"][i]:
+                    self.assertAlmostEqual(logprobs["top_logprobs"][i][name], value, **near)
+                    compared += 1
+                if name == logprobs["tokens"][i]:
+                    self.assertAlmostEqual(logprobs["token_logprobs"][i], value, **near)
+        self.assertGreater(compared, 15 * len(tokens))
+        # With an answer behind it, of tokens, several, and as a stream.
+        plain = self.server.complete(tokens, logprobs=1)["choices"][0]
+        both, other = self.server.complete([tokens, tokens[:4]], echo=True, logprobs=1)["choices"]
+        self.assertEqual(both["text"], text + plain["text"])
+        self.assertEqual(both["logprobs"]["tokens"], logprobs["tokens"] + plain["logprobs"]["tokens"])
+        self.assertTrue(other["text"].startswith("Per"))
+        self.assertEqual(other["logprobs"]["text_offset"][:6], [0, 0, 1, 2, 3, 4])
+        body = {"prompt": tokens, "max_tokens": TOKENS, "temperature": 0, "echo": True, "logprobs": 1}
+        events = [e["choices"][0] for e in self.server.events("/v1/completions", body)]
+        self.assertEqual("".join(e["text"] for e in events), both["text"])
+        self.assertEqual([t for e in events if e["logprobs"] for t in e["logprobs"]["tokens"]], both["logprobs"]["tokens"])
+        self.assertEqual(self.server.complete(text, echo=True)["choices"][0]["text"], both["text"])
+        self.assertEqual(self.server.complete(text, max_tokens=0)["choices"][0]["text"], "")
+
+    def test_logprobs_lose_no_token(self):
+        # Bytes that begin or go on with a character look alike as text; all have names of their own.
+        found = set()
+        for prompt in ("\u00e9\u20ac", "a\u4e2d\u6587", PROMPTS[0]):
+            choice = self.server.complete(prompt, logprobs=20, echo=True, max_tokens=4)["choices"][0]
+            for top in choice["logprobs"]["top_logprobs"][1:]:
+                self.assertIn(len(top), (20, 21))
+                found.update(name for name in top if name.startswith("bytes:"))
+                self.assertFalse([name for name in top if "\ufffd" in name])
+        self.assertGreater(len(found), 5)
+
+    def test_the_best_of_several(self):
+        fields = {"temperature": 1.5, "seed": 11, "logprobs": 1, "max_tokens": 12}
+        alone = self.server.complete(PROMPTS[:2], n=5, **fields)
+        best = self.server.complete(PROMPTS[:2], n=2, best_of=5, **fields)
+        mean = lambda c: sum(c["logprobs"]["token_logprobs"]) / len(c["logprobs"]["token_logprobs"])
+        expected = [c["text"] for half in (alone["choices"][:5], alone["choices"][5:]) for c in sorted(half, key=mean, reverse=True)[:2]]
+        self.assertEqual([c["text"] for c in best["choices"]], expected)
+        self.assertEqual([c["index"] for c in best["choices"]], [0, 1, 2, 3])
+        self.assertEqual(best["usage"]["completion_tokens"], alone["usage"]["completion_tokens"])
+        quiet = self.server.complete(PROMPTS[:2], n=2, best_of=5, **{**fields, "logprobs": None})
+        self.assertEqual([(c["text"], c["logprobs"]) for c in quiet["choices"]], [(t, None) for t in expected])
 
     def test_what_is_wrong_is_said_in_openais_form(self):
         for path, body, status in [

@@ -58,8 +58,10 @@ TEST(Request, WhatIsWrongIsNamed) {
        "invalid_value"},
       {R"({"messages":[{"role":"user","content":"a"}],"functions":[{"name":"f"}]})", "functions",
        "unsupported_parameter"},
-      {R"({"messages":[{"role":"user","content":"a"}],"reasoning_effort":"low"})",
-       "reasoning_effort", "unsupported_parameter"},
+      {R"({"messages":[{"role":"user","content":"a"}],"reasoning_effort":"much"})",
+       "reasoning_effort", "invalid_value"},
+      {R"({"messages":[{"role":"user","content":"a"}],"max_tokens":0})", "max_tokens",
+       "invalid_value"},
       {R"({"messages":[{"role":"user","content":"a"}],"stream":true,
            "stream_options":{"include_obfuscation":true}})",
        "stream_options", "invalid_value"},
@@ -105,6 +107,68 @@ TEST(Request, WhatIsWrongIsNamed) {
     EXPECT_EQ(e.code, row.code) << row.body;
     EXPECT_FALSE(e.message.empty());
   }
+}
+
+TEST(Request, AnEffortIsAVariableOfTheTemplate) {
+  const auto variables = [](std::string_view more) {
+    const auto r =
+        parse_chat(R"({"messages":[{"role":"user","content":"a"}],)" + std::string(more) + "}");
+    return r ? r->template_variables.dump() : r.error().message;
+  };
+  EXPECT_EQ(variables(R"("reasoning_effort":"low")"), R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(variables(R"("reasoning_effort":"none","chat_template_kwargs":{"x":1})"),
+            R"({"reasoning_effort":"none","enable_thinking":false,"x":1})");
+  EXPECT_EQ(
+      variables(R"("reasoning_effort":"none","chat_template_kwargs":{"enable_thinking":true})"),
+      R"({"reasoning_effort":"none","enable_thinking":true})");
+}
+
+TEST(Request, ToolsThatAreNotAllowedAreNotThere) {
+  const auto chat = [](std::string_view choice) {
+    return parse_chat(R"({"messages":[{"role":"user","content":"a"}],"tools":[
+        {"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}},
+        {"type":"function","function":{"name":"h"}}],"tool_choice":)" +
+                      std::string(choice) + "}");
+  };
+  const auto required = chat(R"({"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[
+      {"type":"function","function":{"name":"h"}},{"type":"function","function":{"name":"f"}}]}})");
+  ASSERT_TRUE(required) << required.error().message;
+  EXPECT_EQ(required->tool_choice, ToolChoice::kRequired);
+  ASSERT_EQ(required->tools.size(), 2u);
+  EXPECT_EQ(required->tools[0]["function"]["name"], "f");
+  EXPECT_EQ(required->tools[1]["function"]["name"], "h");
+  const auto free =
+      chat(R"({"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"g"}]})");
+  ASSERT_TRUE(free) << free.error().message;
+  EXPECT_EQ(free->tool_choice, ToolChoice::kAuto);
+  ASSERT_EQ(free->tools.size(), 1u);
+  EXPECT_EQ(free->tools[0]["function"]["name"], "g");
+  for (const char* bad :
+       {R"({"type":"allowed_tools"})", R"({"type":"allowed_tools","allowed_tools":7})",
+        R"({"type":"allowed_tools","mode":"none","tools":[{"name":"g"}]})",
+        R"({"type":"allowed_tools","mode":"auto","tools":[]})",
+        R"({"type":"allowed_tools","mode":"auto","tools":["g"]})",
+        R"({"type":"allowed_tools","mode":"auto","tools":[{"name":"unknown"}]})"}) {
+    const auto r = chat(bad);
+    ASSERT_FALSE(r) << bad;
+    EXPECT_EQ(r.error().param, "tool_choice.allowed_tools");
+  }
+  EXPECT_FALSE(parse_chat(R"({"messages":[{"role":"user","content":"a"}],
+      "tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"name":"g"}]}})"));
+}
+
+TEST(Request, CompletionsCanScoreAndChoose) {
+  const auto r = parse_completion(R"({"prompt":"a","max_tokens":0,"echo":true,"logprobs":2})");
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_TRUE(r->max_tokens == 0u && r->has_echo && r->top_logprobs == 2u && r->best_of == 1);
+  const auto best = parse_completion(R"({"prompt":["a","b"],"n":2,"best_of":5})");
+  ASSERT_TRUE(best) << best.error().message;
+  EXPECT_TRUE(best->n == 2 && best->best_of == 5);
+  for (const char* bad :
+       {R"({"prompt":"a","n":3,"best_of":2})", R"({"prompt":"a","best_of":2,"stream":true})",
+        R"({"prompt":["a","b"],"best_of":9})", R"({"prompt":"a","echo":1})"})
+    EXPECT_FALSE(parse_completion(bad)) << bad;
+  EXPECT_TRUE(parse_completion(R"({"prompt":"a","n":2,"best_of":2,"stream":true})"));
 }
 
 TEST(Request, PromptsAreTextsOrTokens) {
