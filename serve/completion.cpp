@@ -182,16 +182,7 @@ ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
       job.ignores_end = r.ignores_end;
       job.max_tokens = r.max_tokens.value_or(static_cast<uint32_t>(room));
       // Each choice draws from a stream of its own.
-      job.sampling = {.temperature = r.temperature,
-                      .top_k = r.top_k,
-                      .top_p = r.top_p,
-                      .min_p = r.min_p,
-                      .repeat_penalty = r.repetition_penalty,
-                      .repeat_window = UINT32_MAX,
-                      .frequency_penalty = r.frequency_penalty,
-                      .presence_penalty = r.presence_penalty,
-                      .logit_bias = r.logit_bias,
-                      .seed = seed + i};
+      job.sampling = c->sampling(seed + i);
       job.top_logprobs = r.top_logprobs;
       job.scores_prompt = r.has_echo && r.top_logprobs;
       if (r.best_of > r.n && !job.top_logprobs) job.top_logprobs = 0;
@@ -233,6 +224,31 @@ ApiResult<std::shared_ptr<const models::Grammar>> Completion::grammar() const {
                                                           : "tools",
                                              .code = "invalid_value"});
   return std::make_shared<const models::Grammar>(std::move(*parsed));
+}
+
+models::SamplerOptions Completion::sampling(uint64_t seed) const {
+  const GenerationRequest& r = request_;
+  const models::SamplerDefaults& file = model_.sampler_defaults();
+  const auto first = [](const auto& asked, const auto& recommended, auto otherwise) {
+    return asked.value_or(recommended.value_or(otherwise));
+  };
+  models::SamplerOptions out{
+      .temperature = first(r.temperature, file.temperature, 1.0F),
+      .top_k = first(r.top_k, file.top_k, 0U),
+      .top_p = first(r.top_p, file.top_p, 1.0F),
+      .min_p = first(r.min_p, file.min_p, 0.0F),
+      .repeat_penalty = first(r.repetition_penalty, file.repeat_penalty, 1.0F),
+      .repeat_window = file.repeat_window.value_or(UINT32_MAX),
+      .frequency_penalty = r.frequency_penalty,
+      .presence_penalty = r.presence_penalty,
+      .mirostat_tau = file.mirostat_tau.value_or(5.0F),
+      .mirostat_eta = file.mirostat_eta.value_or(0.1F),
+      .logit_bias = r.logit_bias,
+      .seed = seed};
+  // In place of these three, unless one of them is asked for.
+  if (file.mirostat && !r.top_k && !r.top_p && !r.min_p) out.mirostat = *file.mirostat;
+  file.suppress(&out.logit_bias);
+  return out;
 }
 
 Completion::Echo Completion::echo_of(size_t prompt, const std::vector<int32_t>& tokens) const {

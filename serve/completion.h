@@ -70,6 +70,8 @@ class Completion {
   };
   Completion(HostedModel& model, GenerationRequest request, std::string id);
   ApiResult<std::vector<std::vector<int32_t>>> prompts();
+  /// What the request says, the model's file, and OpenAI's defaults, in this order.
+  models::SamplerOptions sampling(uint64_t seed) const;
   /// What a request for an echo is answered with before the choice.
   struct Echo {
     std::string text;

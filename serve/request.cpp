@@ -82,7 +82,10 @@ class Fields {
            j->get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) &&
           j->get<int64_t>() >= low && j->get<int64_t>() <= high;
       if (!fits) return wrong(name, fmt::format("a whole number from {} to {}", low, high));
-      *out = static_cast<T>(j->get<int64_t>());
+      if constexpr (requires { typename T::value_type; })
+        *out = static_cast<typename T::value_type>(j->get<int64_t>());
+      else
+        *out = static_cast<T>(j->get<int64_t>());
     }
   }
 
@@ -288,11 +291,11 @@ void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   f.flag("stream", &r->is_stream);
   f.number("temperature", 0, 2, &r->temperature);
   f.number("top_p", 0, 1, &r->top_p);
-  if (r->top_p == 0) r->top_p = std::numeric_limits<float>::min();
+  if (r->top_p == 0.0F) r->top_p = std::numeric_limits<float>::min();
   f.number("min_p", 0, 1, &r->min_p);
-  int32_t top_k = 0;
+  std::optional<int32_t> top_k;
   f.integer("top_k", -1, std::numeric_limits<int32_t>::max(), &top_k);
-  r->top_k = top_k < 0 ? 0 : static_cast<uint32_t>(top_k);
+  if (top_k) r->top_k = static_cast<uint32_t>(std::max(*top_k, 0));
   if (const Json* seed = f.find("seed")) {
     if (seed->is_number_unsigned())
       r->seed = seed->get<uint64_t>();

@@ -48,12 +48,13 @@ struct GenerationRequest {
   bool ignores_end = false;     ///< tokens that end a text are tokens like others
   bool is_stream = false, has_stream_usage = false, has_timings = false;
   std::optional<uint32_t> max_tokens;
-  float temperature = 1, top_p = 1, min_p = 0;
-  uint32_t top_k = 0;
+  /// Unset: as the model's file says, otherwise OpenAI's defaults.
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<uint32_t> top_k;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   std::optional<uint32_t> top_logprobs;
-  float presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
+  float presence_penalty = 0, frequency_penalty = 0;
   std::vector<models::LogitBias> logit_bias;
   ToolChoice tool_choice = ToolChoice::kAuto;
   std::string tool_name;  ///< of kNamed

@@ -19,6 +19,7 @@ import threading
 import time
 import unittest
 
+from gguf_keys import add_keys
 from limits import seconds
 
 BELLMETAL = ""
@@ -679,9 +680,42 @@ class ServeSlow(unittest.TestCase):
         refused = subprocess.run([BELLMETAL, "serve", MODEL, "--listen", "0.0.0.0:0"], stderr=subprocess.PIPE, check=False)
         self.assertEqual(refused.returncode, 2)
         self.assertIn(b"--api-key-file", refused.stderr)
-        missing = subprocess.run([BELLMETAL, "serve", "/nonexistent.gguf", "--listen", "127.0.0.1:0"],
-                                 stderr=subprocess.PIPE, check=False)
-        self.assertEqual(missing.returncode, 4)
+        for options, code, cause in [(["/nonexistent.gguf"], 4, b"/nonexistent.gguf"), ([MODEL, "--ctx", "513"], 2, b"--ctx 513"),
+                                     (["m=" + MODEL, "--ctx", "513"], 2, b"512"), ([MODEL, "--device", "FOO"], 2, b"REF"),
+                                     ([MODEL, "--device", "CPU,CPUU"], 2, b"CPU"), (["/tmp"], 4, b"/tmp/config.json")]:
+            wrong = subprocess.run([BELLMETAL, "serve", *options, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, check=False)
+            self.assertEqual(wrong.returncode, code, wrong)
+            self.assertIn(cause, wrong.stderr)
+
+    def test_what_a_file_recommends_goes_behind_what_is_asked_for(self):
+        prompt = "Zebras"  # which it has not learned by heart
+        plain = Server()
+        greedy = plain.complete(prompt)["choices"][0]["text"]
+        drawn = [plain.complete(prompt, temperature=1.8, seed=5, **more)["choices"][0]["text"] for more in ({}, {"top_k": 2})]
+        first, = json.loads(plain.ask("POST", "/tokenize", {"prompt": greedy[0], "add_special_tokens": False})[2])["tokens"]
+        self.assertEqual(plain.stop(), 0)
+        self.assertEqual(len({greedy, *drawn}), 3)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "m.gguf")
+            add_keys(MODEL, path, {"general.sampling.top_k": 1, "general.sampling.temp": 0.9})
+            server = Server(model=path)
+
+            def text(**fields):
+                status, _, data = server.ask("POST", "/v1/completions", {"prompt": prompt, "max_tokens": TOKENS, "seed": 5, **fields})
+                self.assertEqual(status, 200, data)
+                return json.loads(data)["choices"][0]["text"]
+            self.assertEqual(text(), greedy)  # one candidate
+            self.assertEqual(text(top_k=0, temperature=1.8), drawn[0])
+            self.assertEqual(text(top_k=2, temperature=1.8), drawn[1])
+            self.assertNotEqual(text(top_k=0), drawn[0])
+            self.assertEqual(server.stop(), 0)
+            add_keys(MODEL, path, {"tokenizer.ggml.suppress_tokens": [first, 100000], "general.sampling.temp": 0.0})
+            server = Server(model=path)
+            other = text()
+            self.assertNotIn(greedy[0], other)
+            self.assertEqual(text(logit_bias={str(first): 0}), greedy)
+            self.assertEqual(text(temperature=1.8, logit_bias={str(first): 0}), drawn[0])
+            self.assertEqual(server.stop(), 0)
 
     def test_recurrent_models(self):
         try:
