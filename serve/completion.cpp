@@ -180,6 +180,7 @@ ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
       const size_t room =
           prompt.size() <= model.context() ? model.context() - prompt.size() + 1 : 1;
       job.ignores_end = r.ignores_end;
+      job.min_tokens = r.min_tokens;
       job.max_tokens = r.max_tokens.value_or(static_cast<uint32_t>(room));
       // Each choice draws from a stream of its own.
       job.sampling = c->sampling(seed + i);
@@ -199,7 +200,8 @@ ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
       choice.prompt = at;
       if (r.has_echo && !prompt.empty()) choice.characters = c->echoes_[at].characters;
       choice.generation = std::make_shared<Generation>(
-          model.tokenizer(), r.stop, r.is_chat && model.has_control_markers(c->has_tools_));
+          model.tokenizer(), r.stop, r.is_chat && model.has_control_markers(c->has_tools_),
+          r.min_tokens);
       if (r.is_chat) choice.parser.emplace(model.chat_format(), c->has_tools_, c->is_reasoning_);
       job.listener = choice.generation;
       const auto submitted = model.scheduler().submit(std::move(job));
@@ -393,6 +395,14 @@ Usage Completion::usage() const {
   return out;
 }
 
+Json Completion::usage_so_far() const {
+  size_t tokens = 0;
+  for (const Choice& c : choices_) tokens += c.generation->tokens_so_far();
+  return {{"prompt_tokens", prompt_tokens_},
+          {"completion_tokens", tokens},
+          {"total_tokens", prompt_tokens_ + tokens}};
+}
+
 Json Completion::usage_json() const {
   const Usage u = usage();
   Json out{{"prompt_tokens", u.prompt_tokens},
@@ -482,7 +492,8 @@ std::string Completion::event(size_t index, Choice& choice, Piece piece) {
     one["finish_reason"] = finish;
     Json json = head(request_.is_chat ? "chat.completion.chunk" : "text_completion");
     json["choices"] = Json::array({std::move(one)});
-    if (request_.has_stream_usage) json["usage"] = nullptr;
+    if (request_.has_stream_usage)
+      json["usage"] = request_.has_usage_so_far ? usage_so_far() : Json();
     out += as_event(json);
   };
   if (request_.is_chat && !std::exchange(choice.has_begun, true))

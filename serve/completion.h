@@ -94,6 +94,7 @@ class Completion {
   nlohmann::ordered_json logprobs(const std::vector<ChosenToken>& tokens,
                                   int64_t* characters) const;
   nlohmann::ordered_json usage_json() const;
+  nlohmann::ordered_json usage_so_far() const;
   std::string event(size_t index, Choice& choice, Piece piece);
   std::string last_events();
 

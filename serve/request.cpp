@@ -312,6 +312,7 @@ void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   if (timeout > 0) r->timeout_s = timeout;
   f.flag("return_timings", &r->has_timings);
   f.flag("ignore_eos", &r->ignores_end);
+  f.integer("min_tokens", 0, 1 << 30, &r->min_tokens);
   if (const Json* options = f.find("stream_options")) {
     if (!options->is_object()) {
       f.wrong("stream_options", "an object");
@@ -320,6 +321,8 @@ void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
     } else {
       Fields inner(*options);
       inner.flag("include_usage", &r->has_stream_usage);
+      inner.flag("continuous_usage_stats", &r->has_usage_so_far);
+      r->has_usage_so_far = r->has_usage_so_far && r->has_stream_usage;  // as vLLM has it
       inner.neutral("include_obfuscation", false);
       if (const auto error = inner.finish()) f.wrong("stream_options", "{\"include_usage\": true}");
     }
@@ -342,6 +345,19 @@ void take_limit(Fields& f, const char* name, uint32_t least, std::optional<uint3
   if (value != kNone) *out = value;
 }
 
+void check_least(Fields& f, const GenerationRequest& r) {
+  if (r.max_tokens && r.min_tokens > *r.max_tokens) f.wrong("min_tokens", "at most 'max_tokens'");
+}
+
+/// What a part of a content says; nothing where it is no text. A refusal is what an assistant said.
+std::optional<std::string> text_of_part(const Json& part) {
+  const Json type = part.is_object() ? part.value("type", Json()) : Json();
+  if (type != "text" && type != "refusal") return std::nullopt;
+  const auto text = part.find(type.get_ref<const std::string&>());
+  if (text == part.end() || !text->is_string()) return std::nullopt;
+  return text->get<std::string>();
+}
+
 void take_messages(Fields& f, GenerationRequest* r) {
   const Json* messages = f.find("messages");
   if (!messages || !messages->is_array() || messages->empty())
@@ -359,8 +375,7 @@ void take_messages(Fields& f, GenerationRequest* r) {
     if (!has_content || !content->is_array())
       return f.wrong(name + ".content", "a text or a list of parts");
     for (const Json& part : *content)
-      if (!part.is_object() || part.value("type", Json()) != "text" || !part.contains("text") ||
-          !part["text"].is_string())
+      if (!text_of_part(part))
         return f.wrong(name + ".content",
                        "of parts of the type \"text\": this server reads no other");
   }
@@ -371,7 +386,7 @@ void take_messages(Fields& f, GenerationRequest* r) {
     if (content == m.end()) m["content"] = nullptr;
     if (content == m.end() || !content->is_array()) continue;
     std::string whole;
-    for (const Json& part : *content) whole += part["text"].get_ref<const std::string&>();
+    for (const Json& part : *content) whole += *text_of_part(part);
     *content = whole;
   }
 }
@@ -444,6 +459,7 @@ ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimi
   take_messages(f, &r);
   take_limit(f, "max_tokens", 1, &r.max_tokens);
   take_limit(f, "max_completion_tokens", 1, &r.max_tokens);
+  check_least(f, r);
   bool has_logprobs = false;
   f.flag("logprobs", &has_logprobs);
   uint32_t top = 0;
@@ -461,9 +477,9 @@ ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimi
   if (!r.grammar.empty() && !r.schema.is_null())
     f.wrong("grammar", "absent beside 'response_format'");
   f.neutral("modalities", Json::array({"text"}));
+  f.neutral("verbosity", "medium");
   // Clients write null for what their users have not set.
-  f.unsupported(
-      {"audio", "function_call", "functions", "prediction", "verbosity", "web_search_options"});
+  f.unsupported({"audio", "function_call", "functions", "prediction", "web_search_options"});
   if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
   return r;
 }
@@ -477,6 +493,7 @@ ApiResult<GenerationRequest> parse_completion(std::string_view body, const Reque
   take_texts(f, "prompt", limits.prompts, &r.texts, &r.token_lists);
   r.max_tokens = 16;
   take_limit(f, "max_tokens", 0, &r.max_tokens);
+  check_least(f, r);
   if (f.find("logprobs")) {
     uint32_t top = 0;
     f.integer("logprobs", 0, limits.top_logprobs, &top);

@@ -4,7 +4,8 @@
 //
 // Source of names, ranges and defaults: OpenAI's API reference, "Chat", "Completions" and
 // "Embeddings";
-// top_k, min_p, repetition_penalty, priority, timeout and chat_template_kwargs as vLLM has them,
+// top_k, min_p, repetition_penalty, min_tokens, priority, timeout, chat_template_kwargs and
+// continuous_usage_stats as vLLM has them,
 // grammar as llama-server.
 
 #include <cstdint>
@@ -47,7 +48,9 @@ struct GenerationRequest {
   bool has_echo = false;        ///< of a completion: the prompt is part of the answer
   bool ignores_end = false;     ///< tokens that end a text are tokens like others
   bool is_stream = false, has_stream_usage = false, has_timings = false;
+  bool has_usage_so_far = false;  ///< in every event of the stream, not in the last one alone
   std::optional<uint32_t> max_tokens;
+  uint32_t min_tokens = 0;  ///< before so many nothing ends the text
   /// Unset: as the model's file says, otherwise OpenAI's defaults.
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<uint32_t> top_k;
@@ -66,7 +69,7 @@ struct GenerationRequest {
 };
 
 struct RequestLimits {
-  uint32_t json_depth = 64, choices = 16, prompts = 16, stops = 16, stop_bytes = 1024,
+  uint32_t json_depth = 64, choices = 128, prompts = 128, stops = 16, stop_bytes = 1024,
            top_logprobs = 20, tools = 128, biases = 1024, inputs = 2048;
 };
 

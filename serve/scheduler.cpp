@@ -432,10 +432,18 @@ struct Scheduler::Impl {
       pool.publish(s.job.prompt, std::span(s.pages).first(s.position / engine->page_length()));
   }
 
-  static Result<int32_t> sample(Sequence& s, std::span<const float> logits) {
+  Result<int32_t> sample(Sequence& s, std::span<const float> logits) const {
     models::TokenMask mask;
     if (s.matcher) mask = BM_TRY(s.matcher->allowed());
-    return s.sampler.sample(logits, mask);
+    if (s.generated >= s.job.min_tokens) return s.sampler.sample(logits, mask);
+    std::vector<uint64_t> longer(mask.begin(), mask.end());
+    if (longer.empty()) longer.assign((logits.size() + 63) / 64, ~uint64_t{0});
+    for (const int32_t end : options.end_tokens)
+      if (static_cast<size_t>(end) < logits.size())
+        longer[static_cast<size_t>(end) / 64] &= ~(uint64_t{1} << end % 64);
+    // A grammar may allow nothing but the end.
+    const bool goes_on = std::ranges::any_of(longer, [](uint64_t word) { return word != 0; });
+    return s.sampler.sample(logits, goes_on ? models::TokenMask(longer) : mask);
   }
 
   /// The next token of a sequence; false when it was its last one.

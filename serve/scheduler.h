@@ -61,6 +61,7 @@ struct Job {
   /// nobody decodes in, as a prefix cache has no logits.
   bool scores_prompt = false;
   bool ignores_end = false;  ///< end tokens end nothing
+  uint32_t min_tokens = 0;   ///< before so many, end tokens are not chosen
   models::SamplerOptions sampling;
   std::optional<uint32_t> top_logprobs;  ///< unset: no logprobs at all
   /// What may be written, with the vocabulary it is written in; none: anything.

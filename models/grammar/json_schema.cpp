@@ -44,9 +44,10 @@ hex4 ::= [0-9a-fA-F]{4}
 )";
 
 /// Say something and allow nothing less.
-constexpr std::string_view kAnnotations[] = {"title",     "description", "default",    "examples",
-                                             "$comment",  "$schema",     "deprecated", "readOnly",
-                                             "writeOnly", "$defs",       "definitions"};
+constexpr std::string_view kAnnotations[] = {
+    "title",       "description", "default",         "examples",         "$comment",
+    "$schema",     "deprecated",  "readOnly",        "writeOnly",        "$defs",
+    "definitions", "$id",         "contentEncoding", "contentMediaType", "discriminator"};
 
 constexpr std::string_view kObject[] = {"properties", "required", "additionalProperties"};
 constexpr std::string_view kArray[] = {"items", "prefixItems", "minItems", "maxItems"};
@@ -55,6 +56,50 @@ constexpr std::string_view kNumber[] = {"minimum", "maximum", "exclusiveMinimum"
                                         "exclusiveMaximum"};
 constexpr std::string_view kCombining[] = {"type",  "enum",  "const", "anyOf",
                                            "oneOf", "allOf", "$ref"};
+
+/// A format as a regular expression that allows nothing else, with the lengths of its shortest and
+/// longest text.
+struct Format {
+  std::string name, regex;
+  double least = 0, most = 0;
+};
+/// Source: JSON Schema Validation 2020-12, 7.3; RFC 5321 4.1.2 (mailboxes, without quoted ones),
+/// RFC 1123 2.1 (hosts), RFC 2673 3.2 (IPv4), RFC 4291 2.2 (IPv6), RFC 3986 (URIs with a host,
+/// without escapes), RFC 3339 appendix A (durations).
+const std::vector<Format>& formats() {
+  static const std::vector<Format> all = [] {
+    const std::string label = "[A-Za-z0-9]([A-Za-z0-9-]{0,29}[A-Za-z0-9])?";
+    const std::string host = label + "(\\." + label + "){0,4}";
+    const std::string octet = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
+    const std::string atom = "[A-Za-z0-9_+-]{1,20}";
+    const std::string n = "[0-9]{1,4}", hex = "[0-9a-f]{1,4}";
+    const std::string seconds = n + "S", minutes = n + "M(" + seconds + ")?";
+    const std::string time = "T(" + n + "H(" + minutes + ")?|" + minutes + "|" + seconds + ")";
+    const std::string days = n + "D", months = n + "M(" + days + ")?";
+    const std::string date = "(" + n + "Y(" + months + ")?|" + months + "|" + days + ")";
+    return std::vector<Format>{
+        {"email", atom + "(\\." + atom + "){0,2}@" + label + "(\\." + label + "){1,4}", 5, 222},
+        {"hostname", host, 1, 159},
+        {"ipv4", octet + "(\\." + octet + "){3}", 7, 15},
+        {"ipv6",
+         "(" + hex + ":){7}" + hex + "|(" + hex + ":){1,3}(:" + hex + "){1,4}|::(" + hex +
+             ":){0,5}" + hex + "|::",
+         2, 39},
+        {"uri",
+         "(https?|ftp)://" + host +
+             "(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~-]{0,40}){0,10}(\\?[A-Za-z0-9._~=&-]{0,100})?"
+             "(#[A-Za-z0-9._~-]{0,40})?",
+         7, 900},
+        {"duration", "P(" + n + "W|" + date + "(" + time + ")?|" + time + ")", 3, 40}};
+  }();
+  return all;
+}
+/// Those that have rules of their own, and those of the standard that are not there. What is none
+/// of them (path, password, int32) says nothing that could be checked: annotations.
+constexpr std::string_view kOwnFormats[] = {"date", "time", "date-time", "uuid"};
+constexpr std::string_view kOtherFormats[] = {
+    "idn-email",    "idn-hostname", "uri-reference",         "iri",  "iri-reference",
+    "uri-template", "json-pointer", "relative-json-pointer", "regex"};
 
 template <size_t N>
 bool is_one_of(const std::string_view (&names)[N], std::string_view name) {
@@ -472,6 +517,27 @@ class Compiler {
     return error(at, fmt::format("there is no type {}", shown(type)));
   }
 
+  /// Without formats that say nothing, and bounds that every text of the format keeps: pydantic has
+  /// them beside "uri".
+  static Json without_idle_keywords(Json schema) {
+    if (!schema.contains("format") || !schema["format"].is_string()) return schema;
+    const std::string name = schema["format"].get<std::string>();
+    if (!is_one_of(kOwnFormats, name) && !is_one_of(kOtherFormats, name)) {
+      const auto known = std::ranges::find(formats(), name, &Format::name);
+      const auto number = [&](const char* bound, double otherwise) {
+        return schema.contains(bound) && schema[bound].is_number() ? schema[bound].get<double>()
+                                                                   : otherwise;
+      };
+      if (known == formats().end()) {
+        schema.erase("format");
+      } else {
+        if (number("minLength", 0) <= known->least) schema.erase("minLength");
+        if (number("maxLength", 1e9) >= known->most) schema.erase("maxLength");
+      }
+    }
+    return schema;
+  }
+
   /// A count, or `fallback` where there is none.
   static Result<int64_t> count_of(const Json& schema, std::string_view name, int64_t fallback,
                                   const Place& at) {
@@ -490,7 +556,8 @@ class Compiler {
     return fmt::format("{{{},{}}}", least, most);
   }
 
-  Result<std::string> visit_string(const Json& schema, const Place& at) {
+  Result<std::string> visit_string(const Json& whole, const Place& at) {
+    const Json schema = without_idle_keywords(whole);
     const bool has_length = schema.contains("minLength") || schema.contains("maxLength");
     if (has_length + schema.contains("pattern") + schema.contains("format") > 1)
       return unsupported(at, "two of length, \"pattern\" and \"format\" for one string");
@@ -505,6 +572,11 @@ class Compiler {
       if (format == "date" || format == "time" || format == "uuid")
         return add_rule("format", "\"\\\"\" " + format.get<std::string>() + " \"\\\"\"");
       if (format == "date-time") return add_rule("format", "\"\\\"\" date \"T\" time \"\\\"\"");
+      for (const Format& known : formats())
+        if (format == known.name)
+          return add_rule(
+              "format",
+              "\"\\\"\" " + BM_TRY(grammar_of_regex("^(" + known.regex + ")$")) + " \"\\\"\"");
       return unsupported(at, "\"format\" " + dump(format));
     }
     if (!has_length) return std::string("string");

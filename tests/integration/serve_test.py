@@ -198,6 +198,33 @@ class Serve(unittest.TestCase):
         self.assertEqual(events[-1]["choices"], [])
         self.assertEqual(events[-1]["usage"]["completion_tokens"], TOKENS)
 
+    def test_batches_of_other_libraries_fit(self):
+        # LangChain sends 20 prompts at a time.
+        got = self.server.complete([f"{i} {PROMPTS[i % 4]}" for i in range(100)], max_tokens=1)
+        self.assertEqual([c["index"] for c in got["choices"]], list(range(100)))
+
+    def test_usage_can_be_in_every_event(self):
+        body = {"prompt": PROMPTS[0], "max_tokens": TOKENS, "temperature": 0,
+                "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+        events = self.server.events("/v1/completions", body)
+        counts = [e["usage"]["completion_tokens"] for e in events]
+        self.assertEqual((counts, counts[-1]), (sorted(counts), TOKENS))
+        self.assertGreater(counts[0], 0)
+        self.assertEqual({e["usage"]["prompt_tokens"] for e in events}, {events[-1]["usage"]["prompt_tokens"]})
+
+    def test_nothing_ends_a_text_before_min_tokens(self):
+        ends = {"logit_bias": {"2": 100}}  # </s>
+        self.assertEqual(self.server.complete(PROMPTS[0], **ends)["usage"]["completion_tokens"], 0)
+        longer = self.server.complete(PROMPTS[0], min_tokens=7, **ends)
+        self.assertEqual((longer["usage"]["completion_tokens"], longer["choices"][0]["finish_reason"]), (7, "stop"))
+        text = self.server.complete(PROMPTS[0], max_tokens=7)["choices"][0]["text"]
+        self.assertEqual(longer["choices"][0]["text"], text)
+        # Nor does a stop text.
+        stopped = self.server.complete(PROMPTS[0], min_tokens=7, stop=text[1])["choices"][0]
+        self.assertTrue(stopped["text"].startswith(text), stopped)
+        # A grammar that can do nothing else ends.
+        self.assertEqual(self.server.complete("a", min_tokens=7, grammar='root ::= "yes"')["choices"][0]["text"], "yes")
+
     def test_chats(self):
         chat = {"messages": [{"role": "system", "content": "Permission is "}, {"role": "user", "content": "hereby granted"}],
                 "max_completion_tokens": TOKENS, "temperature": 0}

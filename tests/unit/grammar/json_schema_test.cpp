@@ -185,6 +185,42 @@ TEST(JsonSchema, CombinesSchemas) {
   EXPECT_FALSE(takes(R"({"enum":["a",1,null],"type":"string"})", "1"));
 }
 
+TEST(JsonSchema, FormatsAreThoseOfTheStandard) {
+  const struct {
+    const char* name;
+    std::vector<std::string> good, bad;
+  } rows[] = {
+      {"email",
+       {"a@b.ch", "first.last+tag@mail.example.org"},
+       {"a", "a@b", "@b.ch", "a..b@c.ch", "a@-b.ch", "a b@c.ch"}},
+      {"hostname", {"a", "www.example-1.org"}, {"", "-a", "a-", "a..b", "a_b", ".a"}},
+      {"ipv4", {"0.0.0.0", "255.249.199.9"}, {"256.0.0.1", "1.2.3", "01.2.3.4", "1.2.3.4.5"}},
+      {"ipv6",
+       {"::", "::1", "1:2:3:4:5:6:7:8", "fe80::1:2", "a:b:c::d:e:f:1"},
+       {":", "1:2", "1:2:3:4:5:6:7:8:9", "12345::", "g::1", "1::2::3", "1:::2"}},
+      {"uri",
+       {"https://example.org", "http://a:80/b/c.html?x=1&y=2#z"},
+       {"example.org", "http://", "http://a b", "a:b"}},
+      {"duration",
+       {"P1D", "P2W", "P1Y2M3DT4H5M6S", "PT5M", "P3M"},
+       {"P", "PT", "1D", "P1S", "P1W2D", "P1DT"}},
+  };
+  for (const auto& row : rows) {
+    const std::string schema = fmt::format(R"({{"type":"string","format":"{}"}})", row.name);
+    for (const std::string& text : row.good)
+      EXPECT_TRUE(takes(schema, "\"" + text + "\"")) << row.name << " " << text;
+    for (const std::string& text : row.bad)
+      EXPECT_FALSE(takes(schema, "\"" + text + "\"")) << row.name << " " << text;
+  }
+  // What others say beside them: bounds that hold anyway, and names that mean nothing.
+  EXPECT_TRUE(
+      takes(R"({"type":"string","format":"uri","minLength":1,"maxLength":2083})", "\"ftp://a/b\""));
+  EXPECT_TRUE(takes(R"({"type":"string","format":"password","minLength":2})", "\"any\""));
+  EXPECT_FALSE(takes(R"({"type":"string","format":"password","minLength":2})", "\"a\""));
+  EXPECT_TRUE(takes(R"({"type":"integer","format":"int32"})", "7"));
+  EXPECT_TRUE(takes(R"({"$id":"x","anyOf":[{"type":"null"}],"discriminator":{}})", "null"));
+}
+
 TEST(JsonSchema, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_EQ(error_of(R"({"not":{}})"), "JSON schema, at the top: \"not\" is not supported");
   EXPECT_EQ(error_of(R"({"properties":{"a":{"multipleOf":2}}})"),
@@ -197,8 +233,9 @@ TEST(JsonSchema, WhatIsNotSupportedIsRefusedByName) {
         << message;
   }
   for (const char* schema :
-       {R"({"format":"email"})", R"({"oneOf":[{"type":"integer"},{"type":"number"}]})",
-        R"({"oneOf":[{},{"type":"null"}]})", R"({"oneOf":[{"properties":{}},{"type":"null"}]})",
+       {R"({"format":"regex"})", R"({"format":"ipv4","maxLength":9})",
+        R"({"oneOf":[{"type":"integer"},{"type":"number"}]})", R"({"oneOf":[{},{"type":"null"}]})",
+        R"({"oneOf":[{"properties":{}},{"type":"null"}]})",
         R"({"type":"number","exclusiveMinimum":0})", R"({"type":"number","minimum":0.5})",
         R"({"pattern":"a","minLength":2})", R"({"$ref":"other.json"})", R"({"$ref":"#anchor"})",
         R"({"items":[{}]})", R"x({"pattern":"(?=a)"})x", R"({"enum":[1],"minimum":2})",

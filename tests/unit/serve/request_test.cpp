@@ -25,7 +25,7 @@ TEST(Request, AChatHasOpenAisFieldsAndDefaults) {
   EXPECT_EQ(r->top_logprobs, 3u);
   EXPECT_EQ(r->n, 2u);
   EXPECT_TRUE(r->is_stream && r->has_stream_usage);
-  EXPECT_EQ(r->temperature, 1.0F);
+  EXPECT_FALSE(r->temperature || r->top_p || r->top_k);  // the model's file has a say
   const auto plain = parse_completion(R"({"prompt":"a"})");
   ASSERT_TRUE(plain);
   EXPECT_EQ(plain->max_tokens, 16u);
@@ -40,6 +40,15 @@ TEST(Request, FieldsThatCannotBeHadMayBeNull) {
           "stream_options":{"include_obfuscation":false}})");
   ASSERT_TRUE(r) << r.error().message;
   EXPECT_FALSE(r->has_stream_usage);
+}
+
+TEST(Request, ARefusalIsWhatAnAssistantSaid) {
+  const auto r = parse_chat(
+      R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[
+          {"type":"refusal","refusal":"No."}]}],"verbosity":"medium","min_tokens":3})");
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_EQ(r->messages[1]["content"], "No.");
+  EXPECT_EQ(r->min_tokens, 3u);
 }
 
 TEST(Request, AnAnswerWithoutContentHasNull) {
@@ -89,6 +98,10 @@ TEST(Request, WhatIsWrongIsNamed) {
        "invalid_value"},
       {R"({"messages":[{"role":"user","content":"a"}],"logit_bias":{"x":1}})", "logit_bias",
        "invalid_value"},
+      {R"({"messages":[{"role":"user","content":"a"}],"verbosity":"low"})", "verbosity",
+       "unsupported_parameter"},
+      {R"({"messages":[{"role":"user","content":"a"}],"min_tokens":3,"max_tokens":2})",
+       "min_tokens", "invalid_value"},
       {R"({"messages":[{"role":"user","content":"a"}],"modalities":["audio"]})", "modalities",
        "unsupported_parameter"},
       {R"({"messages":[{"role":"user","content":"a"}],"response_format":{"type":"xml"}})",
@@ -166,7 +179,8 @@ TEST(Request, CompletionsCanScoreAndChoose) {
   EXPECT_TRUE(best->n == 2 && best->best_of == 5);
   for (const char* bad :
        {R"({"prompt":"a","n":3,"best_of":2})", R"({"prompt":"a","best_of":2,"stream":true})",
-        R"({"prompt":["a","b"],"best_of":9})", R"({"prompt":"a","echo":1})"})
+        R"({"prompt":["a","b"],"best_of":65})", R"({"prompt":"a","min_tokens":17})",
+        R"({"prompt":"a","echo":1})"})
     EXPECT_FALSE(parse_completion(bad)) << bad;
   EXPECT_TRUE(parse_completion(R"({"prompt":"a","n":2,"best_of":2,"stream":true})"));
 }
@@ -177,7 +191,7 @@ TEST(Request, PromptsAreTextsOrTokens) {
   EXPECT_EQ(parse_completion(R"({"prompt":[[1,2],[3]]})")->token_lists.size(), 2u);
   for (const char* bad : {R"({"prompt":[]})", R"({"prompt":[1,"a"]})", R"({"prompt":["a",[1]]})",
                           R"({"prompt":[-1]})", R"({"prompt":[3000000000]})", R"({"prompt":7})",
-                          R"({"prompt":[[]]})", R"({"prompt":["a","b"],"n":16})"})
+                          R"({"prompt":[[]]})", R"({"prompt":["a","b"],"n":65})"})
     EXPECT_FALSE(parse_completion(bad)) << bad;
 }
 
