@@ -45,9 +45,9 @@ hex4 ::= [0-9a-fA-F]{4}
 
 /// Say something and allow nothing less.
 constexpr std::string_view kAnnotations[] = {
-    "title",       "description", "default",         "examples",         "$comment",
-    "$schema",     "deprecated",  "readOnly",        "writeOnly",        "$defs",
-    "definitions", "$id",         "contentEncoding", "contentMediaType", "discriminator"};
+    "title",       "description",     "default",          "examples",     "$comment",
+    "$schema",     "deprecated",      "readOnly",         "writeOnly",    "$defs",
+    "definitions", "contentEncoding", "contentMediaType", "discriminator"};
 
 constexpr std::string_view kObject[] = {"properties", "required", "additionalProperties"};
 constexpr std::string_view kArray[] = {"items", "prefixItems", "minItems", "maxItems"};
@@ -175,10 +175,14 @@ class Compiler {
 
   static Status check_keywords(const Json& schema, const Place& at) {
     for (const auto& [name, value] : schema.items()) {
+      // zod's: names are strings anyway.
+      if (name == "propertyNames" &&
+          (value == true || value == Json::object() || value == Json{{"type", "string"}}))
+        continue;
       const bool is_known = is_one_of(kAnnotations, name) || is_one_of(kObject, name) ||
                             is_one_of(kArray, name) || is_one_of(kString, name) ||
                             is_one_of(kNumber, name) || is_one_of(kCombining, name);
-      if (is_known || (name == "$id" && at.depth == 0)) continue;
+      if (is_known) continue;
       if (name == "uniqueItems" && value == false) continue;
       return unsupported(at, shown(name));
     }
@@ -613,15 +617,15 @@ class Compiler {
   }
 
   Result<std::string> visit_number(const Json& schema, const Place& at) {
-    if (schema.contains("exclusiveMinimum") || schema.contains("exclusiveMaximum"))
-      return unsupported(at, "an exclusive bound of \"number\" (of \"integer\" it is)");
+    for (const char* name : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+      if (schema.contains(name) &&
+          (std::string_view(name).starts_with("exclusive") ||
+           (schema[name].is_number() &&
+            std::floor(schema[name].get<double>()) != schema[name].get<double>())))
+        return visit_decimals(schema, at);
     const auto least = BM_TRY(bound_of(schema, "minimum", true, false, at));
     const auto most = BM_TRY(bound_of(schema, "maximum", false, false, at));
     if (!least && !most) return std::string("number");
-    for (const char* name : {"minimum", "maximum"})
-      if (schema.contains(name) &&
-          std::floor(schema[name].get<double>()) != schema[name].get<double>())
-        return unsupported(at, fmt::format("\"{}\" of \"number\" that is not whole", name));
     if (least && most && *most < *least) return error(at, "no number lies between the bounds");
     // Whole part and fraction: below the far end of each sign, or that end itself.
     constexpr const char* kFraction = " (\".\" [0-9]{1,16})?";
@@ -638,6 +642,63 @@ class Compiler {
     std::string out;
     for (const std::string& c : choices) out += (out.empty() ? "" : " | ") + c;
     return add_rule("numbers", out);
+  }
+
+  /// A bound with its sign apart, and which of two that are given is the tighter one.
+  struct SignedBound {
+    double value = 0;
+    DecimalBound magnitude;
+  };
+  static Result<std::optional<SignedBound>> decimal_bound(const Json& schema, bool is_lower,
+                                                          const Place& at) {
+    std::optional<SignedBound> out;
+    for (const bool is_exclusive : {false, true}) {
+      const std::string name =
+          std::string(is_exclusive ? "exclusiveM" : "m") + (is_lower ? "inimum" : "aximum");
+      if (!schema.contains(name)) continue;
+      if (!schema[name].is_number()) return error(at, fmt::format("\"{}\" is no number", name));
+      const auto value = schema[name].get<double>();
+      // The shortest text of the same double, without an exponent.
+      const std::string text = fmt::format("{:.6f}", std::abs(value));
+      if (!(std::abs(value) < 1e6) || std::stod(text) != std::abs(value))
+        return unsupported(at, fmt::format("\"{}\" of \"number\" with more than 6 digits before or "
+                                           "behind the point",
+                                           name));
+      SignedBound bound{value,
+                        {.whole = std::stoll(text.substr(0, text.find('.'))),
+                         .digits = text.substr(text.find('.') + 1),
+                         .is_exclusive = is_exclusive}};
+      std::string& digits = bound.magnitude.digits;
+      digits.erase(digits.find_last_not_of('0') + 1);
+      if (!out || (is_lower ? value >= out->value : value <= out->value)) out = bound;
+    }
+    return out;
+  }
+
+  /// Bounds of numbers that are exclusive or not whole: below 10⁶, so that decimals next to them
+  /// are other doubles.
+  Result<std::string> visit_decimals(const Json& schema, const Place& at) {
+    const auto least = BM_TRY(decimal_bound(schema, true, at));
+    const auto most = BM_TRY(decimal_bound(schema, false, at));
+    const DecimalBound zero;
+    const auto magnitude = [](const std::optional<SignedBound>& bound) {
+      return bound ? std::optional(bound->magnitude) : std::nullopt;
+    };
+    std::string out;
+    const auto add = [&](std::string_view sign, const std::string& numbers) {
+      if (!numbers.empty())
+        out += (out.empty() ? "" : " | ") + std::string(sign) + "(" + numbers + ")";
+    };
+    if (!most || most->value >= 0)
+      add("", gbnf_decimals(least && least->value >= 0 ? least->magnitude : zero, magnitude(most)));
+    // −0 is 0, which is left to the numbers without a sign.
+    DecimalBound above_zero = zero;
+    above_zero.is_exclusive = true;
+    if (!least || least->value < 0)
+      add("\"-\" ",
+          gbnf_decimals(most && most->value < 0 ? most->magnitude : above_zero, magnitude(least)));
+    if (out.empty()) return error(at, "no number lies between the bounds");
+    return add_rule("decimals", out);
   }
 
   Result<std::string> visit_array(const Json& schema, const Place& at) {
@@ -796,8 +857,10 @@ Result<std::string> grammar_of_json_schema(std::string_view schema) {
   if (schema.size() > kMaxSchemaBytes)
     return fail(Code::kInvalidArgument, "JSON schema: {} bytes (at most {} allowed)", schema.size(),
                 kMaxSchemaBytes);
-  const Json document = Json::parse(schema, nullptr, false);
+  Json document = Json::parse(schema, nullptr, false);
   if (document.is_discarded()) return fail(Code::kInvalidArgument, "JSON schema: this is no JSON");
+  // Of the whole document: references within it are what they are without.
+  if (document.is_object()) document.erase("$id");
   return Compiler(document).compile();
 }
 
