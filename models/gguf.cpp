@@ -237,7 +237,7 @@ Result<uint64_t> gguf_unsigned(std::string_view key, const GgufValue& value, uin
 
 Result<GgufFile> GgufFile::open(const std::string& path) {
   return guard_memory(path, [&]() -> Result<GgufFile> {
-    if (is_hugging_face_folder(path)) return open_hugging_face(path);
+    if (is_folder(path)) return open_hugging_face(path);
     OpenShard given = BM_TRY(open_shard(path));
     const uint64_t count = BM_TRY(
         split_count(given.shard).map_error([&](Error e) { return std::move(e).within(path); }));

@@ -349,7 +349,22 @@ class HuggingFaceModel {
     if (!folder_.ends_with('/')) folder_ += '/';
   }
 
+  Result<GgufFile> open_tokenizer() {
+    // Only what ends a text is there.
+    if (exists("config.json")) config_ = BM_TRY(read_json("config.json"));
+    if (const auto text = config_.find("text_config"); text != config_.end() && text->is_object())
+      config_ = json(*text);
+    file_.version_ = 3;
+    file_.shard_count_ = 1;
+    BM_TRY(read_tokenizer());
+    file_.owner_ = std::move(store_);
+    return std::move(file_);
+  }
+
   Result<GgufFile> open() {
+    if (!exists("config.json"))
+      return fail(Code::kNotFound,
+                  "{}config.json is missing: a folder must be a model of Hugging Face", folder_);
     config_ = BM_TRY(read_json("config.json"));
     const auto names = config_.find("architectures");
     if (names == config_.end() || !names->is_array() || names->empty() || !(*names)[0].is_string())
@@ -1031,6 +1046,9 @@ class HuggingFaceModel {
       const auto bytes = store_->mappings.back().bytes();
       set("tokenizer.huggingface.json", GgufType::kString).text = {
           reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    } else {
+      // Whoever needs no tokenizer is not told.
+      set_text("bellmetal.missing_tokenizer", folder_ + "tokenizer.json");
     }
     json tokens = json::object();
     if (exists("tokenizer_config.json")) tokens = BM_TRY(read_json("tokenizer_config.json"));
@@ -1055,25 +1073,52 @@ class HuggingFaceModel {
     return {};
   }
 
+  /// How tokens are to be chosen, by the keys that GGUF files have for it.
+  /// Source of the names: transformers, GenerationConfig; llama.cpp's gguf-py/gguf/metadata.py.
+  void read_sampling(const json& from) {
+    constexpr struct {
+      const char *theirs, *ours;
+    } kNumbers[] = {{"temperature", "temp"},
+                    {"top_p", "top_p"},
+                    {"min_p", "min_p"},
+                    {"repetition_penalty", "penalty_repeat"}};
+    const auto key = [](const char* name) { return std::string("general.sampling.") + name; };
+    for (const auto& [theirs, ours] : kNumbers)
+      if (const auto value = from.find(theirs); value != from.end() && value->is_number())
+        set_f32(key(ours), value->get<double>());
+    if (const auto top_k = from.find("top_k");
+        top_k != from.end() && top_k->is_number_integer() && *top_k >= 0 && *top_k <= INT32_MAX)
+      set_u32(key("top_k"), top_k->get<uint32_t>());
+    if (const auto tokens = from.find("suppress_tokens");
+        tokens != from.end() && tokens->is_array() && !tokens->empty())
+      set_ids("tokenizer.ggml.suppress_tokens", *tokens);
+  }
+
+  /// Those of `list` that are ids; nothing where there are none.
+  void set_ids(const char* key, const json& list) {
+    std::vector<std::byte>& ids = store_->buffers.emplace_back();
+    for (const json& id : list) {
+      if (!id.is_number_integer() || id < 0 || id > INT32_MAX) continue;
+      const auto number = id.get<uint32_t>();
+      const auto bytes = std::as_bytes(std::span(&number, 1));
+      ids.insert(ids.end(), bytes.begin(), bytes.end());
+    }
+    if (ids.empty()) return;
+    GgufValue& value = set(key, GgufType::kArray);
+    value.array = {GgufType::kUint32, ids.size() / 4, ids, {}, {}};
+  }
+
   /// What ends a text: one id or several.
   Status read_end_tokens() {
     json from = config_;
     if (exists("generation_config.json")) {
       const json own = BM_TRY(read_json("generation_config.json"));
       if (own.contains("eos_token_id")) from = own;
+      read_sampling(own);
     }
     const auto found = from.find("eos_token_id");
     if (found == from.end()) return {};
-    std::vector<std::byte>& ids = store_->buffers.emplace_back();
-    for (const json& id : found->is_array() ? *found : json::array({*found})) {
-      if (!id.is_number_integer() || id < 0 || id > INT32_MAX) continue;
-      const auto number = id.get<uint32_t>();
-      const auto bytes = std::as_bytes(std::span(&number, 1));
-      ids.insert(ids.end(), bytes.begin(), bytes.end());
-    }
-    if (ids.empty()) return {};
-    GgufValue& value = set("bellmetal.end_token_ids", GgufType::kArray);
-    value.array = {GgufType::kUint32, ids.size() / 4, ids, {}, {}};
+    set_ids("bellmetal.end_token_ids", found->is_array() ? *found : json::array({*found}));
     return {};
   }
 
@@ -1086,10 +1131,13 @@ class HuggingFaceModel {
   std::shared_ptr<Store> store_ = std::make_shared<Store>();
 };
 
-bool is_hugging_face_folder(const std::string& path) {
+bool is_folder(const std::string& path) {
   struct stat seen{};
-  if (stat(path.c_str(), &seen) != 0 || !S_ISDIR(seen.st_mode)) return false;
-  return stat((path + "/config.json").c_str(), &seen) == 0;
+  return stat(path.c_str(), &seen) == 0 && S_ISDIR(seen.st_mode);
+}
+
+Result<GgufFile> open_hugging_face_tokenizer(const std::string& folder) {
+  return HuggingFaceModel(folder).open_tokenizer();
 }
 
 Result<GgufFile> open_hugging_face(const std::string& folder) {

@@ -11,11 +11,14 @@
 
 namespace bm::models {
 
-/// A folder in which a config.json lies.
-bool is_hugging_face_folder(const std::string& path);
+bool is_folder(const std::string& path);
 
-/// Errors: kNotFound, kIo; kCorrupt naming the file; kUnsupported naming an architecture or a key
-/// of config.json that asks for what is not done.
+/// Metadata of the tokenizer alone, for Tokenizer::from_gguf(); weights need not be there.
+/// Errors: as open_hugging_face().
+Result<GgufFile> open_hugging_face_tokenizer(const std::string& folder);
+
+/// Errors: kNotFound naming the file that is missing, kIo; kCorrupt naming the file; kUnsupported
+/// naming an architecture or a key of config.json that asks for what is not done.
 Result<GgufFile> open_hugging_face(const std::string& folder);
 
 }  // namespace bm::models

@@ -196,6 +196,12 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const GgufFile& file) {
       collect_end_tokens(*parts);
       return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(parts)));
     }
+    if (file.find("bellmetal.missing_tokenizer") != nullptr)
+      return fail(
+          Code::kNotFound,
+          "{} is missing: it is what a folder's tokenizer is read from (tokenizer.model and "
+          "vocab.json are not)",
+          BM_TRY(file.get_string("bellmetal.missing_tokenizer")));
     parts->model = BM_TRY(file.get_string("tokenizer.ggml.model"));
     if (parts->model == "gpt2") parts->pre = BM_TRY(file.get_string("tokenizer.ggml.pre", ""));
     const VocabDefaults defaults = BM_TRY(defaults_for(parts->model, parts->pre));

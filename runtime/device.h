@@ -58,6 +58,9 @@ Result<std::unique_ptr<Device>> make_device(std::shared_ptr<hal::Device> hal, st
 /// back. Errors: kInvalidArgument with a "did you mean", kNotFound with what is missing.
 Result<Device*> open_device(std::string_view name);
 
+/// What open_device() refuses a name for before it opens anything. Errors: kInvalidArgument.
+Status check_device_name(std::string_view name);
+
 /// The device DEV names, or the first driver of the table that opens.
 Result<Device*> default_device();
 

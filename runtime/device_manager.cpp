@@ -337,6 +337,10 @@ std::vector<DeviceListing> DeviceManager::list(Ask ask) {
 }
 
 Result<Device*> open_device(std::string_view name) { return builtin_manager().open(name); }
+Status check_device_name(std::string_view name) {
+  BM_TRY(builtin_manager().resolve(name));
+  return {};
+}
 Result<Device*> default_device() { return builtin_manager().open_default(); }
 std::vector<DeviceListing> list_devices() { return builtin_manager().list(); }
 

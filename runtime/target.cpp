@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include <fmt/ranges.h>
+
 namespace bm::runtime {
 namespace {
 
@@ -98,8 +100,9 @@ Status check_known(std::string_view device, std::span<const std::string_view> kn
   if (known.empty()) return {};
   for (const std::string_view name : known)
     if (upper_case(name) == device) return {};
-  return fail(Code::kInvalidArgument, "unknown device \"{}\"{}", device,
-              did_you_mean(device, known));
+  std::string help = did_you_mean(device, known);
+  if (help.empty()) help = fmt::format(" (there are: {})", fmt::join(known, " "));
+  return fail(Code::kInvalidArgument, "unknown device \"{}\"{}", device, help);
 }
 
 Result<Target> parse_one(std::string_view whole, std::span<const std::string_view> known) {

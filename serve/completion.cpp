@@ -1,10 +1,12 @@
 #include "serve/completion.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <functional>
 #include <random>
 
+#include "models/unicode.h"
 #include "serve/constraint.h"
 
 namespace bm::serve {
@@ -94,6 +96,20 @@ std::optional<ApiError> outside_vocabulary(std::span<const int32_t> tokens,
 
 namespace {
 
+/// A token as the names of completions' logprobs, which are no bytes: OpenAI's form for what is no
+/// UTF-8 by itself.
+std::string bytes_name(std::string_view bytes) {
+  std::string out = "bytes:";
+  for (const char c : bytes) out += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
+  return out;
+}
+
+double mean_logprob(const std::vector<ChosenToken>& tokens) {
+  double sum = 0;
+  for (const ChosenToken& t : tokens) sum += t.logprob;
+  return tokens.empty() ? 0 : sum / static_cast<double>(tokens.size());
+}
+
 /// FNV-1a over the tokens.
 std::string prefix_hash_of(const std::vector<int32_t>& tokens) {
   constexpr size_t kPage = models::LlamaBatch::kPageLength;
@@ -154,27 +170,23 @@ ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
   c->has_tools_ =
       r.is_chat && !r.tools.is_null() && !r.tools.empty() && r.tool_choice != ToolChoice::kNone;
   const uint64_t seed = r.seed ? *r.seed : random_seed();
-  for (const std::vector<int32_t>& prompt : *prompts) {
+  for (size_t at = 0; at < prompts->size(); ++at) {
+    const std::vector<int32_t>& prompt = (*prompts)[at];
     c->prompt_tokens_ += prompt.size();
-    for (uint32_t i = 0; i < r.n; ++i) {
+    if (r.has_echo && !prompt.empty()) c->echoes_.push_back(c->echo_of(at, prompt));
+    for (uint32_t i = 0; i < std::max(r.n, r.best_of); ++i) {
       Job job;
       job.prompt = prompt;
       const size_t room =
           prompt.size() <= model.context() ? model.context() - prompt.size() + 1 : 1;
       job.ignores_end = r.ignores_end;
+      job.min_tokens = r.min_tokens;
       job.max_tokens = r.max_tokens.value_or(static_cast<uint32_t>(room));
       // Each choice draws from a stream of its own.
-      job.sampling = {.temperature = r.temperature,
-                      .top_k = r.top_k,
-                      .top_p = r.top_p,
-                      .min_p = r.min_p,
-                      .repeat_penalty = r.repetition_penalty,
-                      .repeat_window = UINT32_MAX,
-                      .frequency_penalty = r.frequency_penalty,
-                      .presence_penalty = r.presence_penalty,
-                      .logit_bias = r.logit_bias,
-                      .seed = seed + i};
+      job.sampling = c->sampling(seed + i);
       job.top_logprobs = r.top_logprobs;
+      job.scores_prompt = r.has_echo && r.top_logprobs;
+      if (r.best_of > r.n && !job.top_logprobs) job.top_logprobs = 0;
       job.priority = r.priority;
       if (r.timeout_s)
         job.deadline = now + std::chrono::duration_cast<Clock::duration>(
@@ -185,8 +197,11 @@ ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
         if (c->is_reasoning_) job.grammar_after = model.chat_format().think_close;
       }
       Choice choice;
+      choice.prompt = at;
+      if (r.has_echo && !prompt.empty()) choice.characters = c->echoes_[at].characters;
       choice.generation = std::make_shared<Generation>(
-          model.tokenizer(), r.stop, r.is_chat && model.has_control_markers(c->has_tools_));
+          model.tokenizer(), r.stop, r.is_chat && model.has_control_markers(c->has_tools_),
+          r.min_tokens);
       if (r.is_chat) choice.parser.emplace(model.chat_format(), c->has_tools_, c->is_reasoning_);
       job.listener = choice.generation;
       const auto submitted = model.scheduler().submit(std::move(job));
@@ -211,6 +226,65 @@ ApiResult<std::shared_ptr<const models::Grammar>> Completion::grammar() const {
                                                           : "tools",
                                              .code = "invalid_value"});
   return std::make_shared<const models::Grammar>(std::move(*parsed));
+}
+
+models::SamplerOptions Completion::sampling(uint64_t seed) const {
+  const GenerationRequest& r = request_;
+  const models::SamplerDefaults& file = model_.sampler_defaults();
+  const auto first = [](const auto& asked, const auto& recommended, auto otherwise) {
+    return asked.value_or(recommended.value_or(otherwise));
+  };
+  models::SamplerOptions out{
+      .temperature = first(r.temperature, file.temperature, 1.0F),
+      .top_k = first(r.top_k, file.top_k, 0U),
+      .top_p = first(r.top_p, file.top_p, 1.0F),
+      .min_p = first(r.min_p, file.min_p, 0.0F),
+      .repeat_penalty = first(r.repetition_penalty, file.repeat_penalty, 1.0F),
+      .repeat_window = file.repeat_window.value_or(UINT32_MAX),
+      .frequency_penalty = r.frequency_penalty,
+      .presence_penalty = r.presence_penalty,
+      .mirostat_tau = file.mirostat_tau.value_or(5.0F),
+      .mirostat_eta = file.mirostat_eta.value_or(0.1F),
+      .logit_bias = r.logit_bias,
+      .seed = seed};
+  // In place of these three, unless one of them is asked for.
+  if (file.mirostat && !r.top_k && !r.top_p && !r.min_p) out.mirostat = *file.mirostat;
+  file.suppress(&out.logit_bias);
+  return out;
+}
+
+Completion::Echo Completion::echo_of(size_t prompt, const std::vector<int32_t>& tokens) const {
+  const std::string plain = model_.tokenizer().decode(tokens);
+  if (request_.texts.empty()) return {.text = plain, .first_token = tokens[0]};
+  const std::string& text = request_.texts[prompt];
+  // Tokenizers that put a space before the first word.
+  return {.text = text, .first_token = tokens[0], .characters = plain == " " + text ? -1 : 0};
+}
+
+void Completion::add_echo(const Choice& choice, Piece* piece) const {
+  const Echo& echo = echoes_[choice.prompt];
+  piece->text.insert(0, echo.text);
+  if (!request_.top_logprobs) return;
+  std::vector<ChosenToken> all{{.id = echo.first_token, .logprob = std::nan(""), .top = {}}};
+  std::ranges::move(piece->prompt, std::back_inserter(all));
+  std::ranges::move(piece->tokens, std::back_inserter(all));
+  piece->tokens = std::move(all);
+}
+
+std::vector<size_t> Completion::best_choices() const {
+  std::vector<size_t> out(choices_.size());
+  for (size_t i = 0; i < out.size(); ++i) out[i] = i;
+  if (request_.best_of <= request_.n) return out;
+  // Source: OpenAI's API reference, "Completions", best_of: the highest log probability per token.
+  std::vector<double> means;
+  for (const Choice& c : choices_) means.push_back(mean_logprob(c.tokens));
+  std::ranges::stable_sort(out, [&](size_t a, size_t b) {
+    const size_t pa = choices_[a].prompt, pb = choices_[b].prompt;
+    return pa != pb ? pa < pb : means[a] > means[b];
+  });
+  size_t at = 0;
+  std::erase_if(out, [&](size_t) { return at++ % request_.best_of >= request_.n; });
+  return out;
 }
 
 ChatPieces Completion::parse(Choice& choice, const Piece& piece) const {
@@ -246,7 +320,7 @@ Json Completion::head(std::string_view object) const {
   return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_.name()}};
 }
 
-Json Completion::logprobs(const std::vector<ChosenToken>& tokens, size_t* characters) const {
+Json Completion::logprobs(const std::vector<ChosenToken>& tokens, int64_t* characters) const {
   if (!request_.top_logprobs) return nullptr;
   const auto text = [&](int32_t id) { return model_.tokenizer().piece(id); };
   if (!request_.is_chat) {
@@ -258,15 +332,32 @@ Json Completion::logprobs(const std::vector<ChosenToken>& tokens, size_t* charac
       const std::string bytes = text(t.id);
       const auto is_inside = [](char c) { return (c & 0xC0) == 0x80; };  // a character of UTF-8
       // Of the character that the token begins with, or goes on with.
-      out["text_offset"].push_back(
-          *characters - (*characters > 0 && !bytes.empty() && is_inside(bytes[0]) ? 1 : 0));
-      *characters += static_cast<size_t>(std::ranges::count_if(bytes, std::not_fn(is_inside)));
+      out["text_offset"].push_back(std::max<int64_t>(
+          *characters - (*characters > 0 && !bytes.empty() && is_inside(bytes[0]) ? 1 : 0), 0));
+      // Control tokens are no part of the text.
+      if (!model_.tokenizer().is_special(t.id))
+        *characters += std::ranges::count_if(bytes, std::not_fn(is_inside));
+      std::string chosen = models::is_valid_utf8(bytes) ? bytes : bytes_name(bytes);
+      if (std::isnan(t.logprob)) {  // the first token of an echo
+        out["tokens"].push_back(std::move(chosen));
+        out["token_logprobs"].push_back(nullptr);
+        out["top_logprobs"].push_back(nullptr);
+        continue;
+      }
       out["token_logprobs"].push_back(t.logprob);
       Json top = Json::object();
-      for (const auto& [id, logprob] : t.top) top[text(id)] = logprob;
+      // Two tokens may have one text (a letter, and its byte): both are told.
+      for (const auto& [id, logprob] : t.top) {
+        const std::string own = text(id);
+        std::string name = id == t.id ? chosen : models::is_valid_utf8(own) ? own : bytes_name(own);
+        if (id != t.id && (name == chosen || top.contains(name))) name = bytes_name(own);
+        if (id != t.id && (name == chosen || top.contains(name)))
+          name = fmt::format("token_id:{}", id);
+        top[name] = logprob;
+      }
       // The chosen token is always among them, as one more where it is not of the likeliest.
-      if (!top.contains(bytes)) top[bytes] = t.logprob;
-      out["tokens"].push_back(bytes);
+      if (!top.contains(chosen)) top[chosen] = t.logprob;
+      out["tokens"].push_back(std::move(chosen));
       out["top_logprobs"].push_back(std::move(top));
     }
     return out;
@@ -302,6 +393,14 @@ Usage Completion::usage() const {
   }
   if (!choices_.empty() && choices_[0].is_finished) out.timings = choices_[0].generation->timings();
   return out;
+}
+
+Json Completion::usage_so_far() const {
+  size_t tokens = 0;
+  for (const Choice& c : choices_) tokens += c.generation->tokens_so_far();
+  return {{"prompt_tokens", prompt_tokens_},
+          {"completion_tokens", tokens},
+          {"total_tokens", prompt_tokens_ + tokens}};
 }
 
 Json Completion::usage_json() const {
@@ -343,23 +442,33 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
         } else {
           c.text += piece->text;
         }
+        std::ranges::move(piece->prompt, std::back_inserter(c.echoed));
         std::ranges::move(piece->tokens, std::back_inserter(c.tokens));
         c.is_finished = piece->is_finished;
       } else if (!is_wanted()) {
         return tl::unexpected<ApiError>(ApiError{.status = 499, .message = "the client is gone"});
       }
     }
-  Json list = Json::array();
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    const Choice& c = choices_[i];
+  for (const Choice& c : choices_)
     if (is_failure(c.generation->finish()))
       return tl::unexpected<ApiError>(error_of(*c.generation));
+  Json list = Json::array();
+  for (const size_t at : best_choices()) {
+    Choice& c = choices_[at];
+    if (request_.has_echo) {
+      Piece whole{
+          .text = std::move(c.text), .prompt = std::move(c.echoed), .tokens = std::move(c.tokens)};
+      add_echo(c, &whole);
+      c.text = std::move(whole.text);
+      c.tokens = std::move(whole.tokens);
+    }
+    const size_t i = list.size();
     Json one{{"index", i}};
     if (request_.is_chat)
       one["message"] = message(i, c);
     else
       one["text"] = c.text;
-    one["logprobs"] = logprobs(c.tokens, &choices_[i].characters);
+    one["logprobs"] = logprobs(c.tokens, &c.characters);
     one["finish_reason"] = reason_name(c.generation->finish(), c.parser);
     list.push_back(std::move(one));
   }
@@ -373,8 +482,9 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
   return dump(out);
 }
 
-std::string Completion::event(size_t index, Choice& choice, const Piece& piece) {
+std::string Completion::event(size_t index, Choice& choice, Piece piece) {
   std::string out;
+  if (request_.has_echo && !std::exchange(choice.has_begun, true)) add_echo(choice, &piece);
   const auto add = [&](Json what, const std::vector<ChosenToken>& tokens, const Json& finish) {
     Json one{{"index", index}};
     one.update(what);
@@ -382,7 +492,8 @@ std::string Completion::event(size_t index, Choice& choice, const Piece& piece) 
     one["finish_reason"] = finish;
     Json json = head(request_.is_chat ? "chat.completion.chunk" : "text_completion");
     json["choices"] = Json::array({std::move(one)});
-    if (request_.has_stream_usage) json["usage"] = nullptr;
+    if (request_.has_stream_usage)
+      json["usage"] = request_.has_usage_so_far ? usage_so_far() : Json();
     out += as_event(json);
   };
   if (request_.is_chat && !std::exchange(choice.has_begun, true))
@@ -442,9 +553,9 @@ std::optional<std::string> Completion::next_events(const IsWanted& is_wanted) {
     for (size_t i = 0; i < choices_.size(); ++i) {
       Choice& c = choices_[i];
       if (c.is_finished) continue;
-      if (const auto piece = c.generation->next(Clock::now())) {
+      if (auto piece = c.generation->next(Clock::now())) {
         c.is_finished = piece->is_finished;
-        out += event(i, c, *piece);
+        out += event(i, c, std::move(*piece));
         // The error is the last event, whatever becomes of the other choices.
         if (c.is_finished && is_failure(c.generation->finish())) {
           is_over_ = true;

@@ -61,12 +61,28 @@ class Completion {
     std::optional<ChatParser> parser;  ///< of chats
     std::string text, reasoning;
     std::vector<CallPiece> calls;  ///< whole ones
-    std::vector<ChosenToken> tokens;
-    size_t characters = 0;  ///< of the tokens whose logprobs were written
+    std::vector<ChosenToken> echoed, tokens;
+    /// Of the answer before the tokens whose logprobs come next. Below 0 where the first token of
+    /// an echo has a space that the prompt lacks.
+    int64_t characters = 0;
+    size_t prompt = 0;  ///< which one it answers
     bool is_finished = false, has_begun = false;
   };
   Completion(HostedModel& model, GenerationRequest request, std::string id);
   ApiResult<std::vector<std::vector<int32_t>>> prompts();
+  /// What the request says, the model's file, and OpenAI's defaults, in this order.
+  models::SamplerOptions sampling(uint64_t seed) const;
+  /// What a request for an echo is answered with before the choice.
+  struct Echo {
+    std::string text;
+    int32_t first_token = 0;  ///< of which nobody says how likely it was
+    int64_t characters = 0;   ///< see Choice
+  };
+  Echo echo_of(size_t prompt, const std::vector<int32_t>& tokens) const;
+  /// `piece` with the echo of its prompt before it.
+  void add_echo(const Choice& choice, Piece* piece) const;
+  /// Indices of the choices that are answered, in order.
+  std::vector<size_t> best_choices() const;
   /// The grammar of the request, compiled; null: anything may be written.
   ApiResult<std::shared_ptr<const models::Grammar>> grammar() const;
   /// Takes the pieces of a chat apart.
@@ -75,9 +91,11 @@ class Completion {
   nlohmann::ordered_json message(size_t index, const Choice& choice) const;
   nlohmann::ordered_json head(std::string_view object) const;
   /// `characters`: of the answer before `tokens`; on return with them.
-  nlohmann::ordered_json logprobs(const std::vector<ChosenToken>& tokens, size_t* characters) const;
+  nlohmann::ordered_json logprobs(const std::vector<ChosenToken>& tokens,
+                                  int64_t* characters) const;
   nlohmann::ordered_json usage_json() const;
-  std::string event(size_t index, Choice& choice, const Piece& piece);
+  nlohmann::ordered_json usage_so_far() const;
+  std::string event(size_t index, Choice& choice, Piece piece);
   std::string last_events();
 
   HostedModel& model_;
@@ -86,6 +104,7 @@ class Completion {
   int64_t created_;
   size_t prompt_tokens_ = 0;
   bool has_tools_ = false, is_reasoning_ = false;
+  std::vector<Echo> echoes_;  ///< of each prompt, where asked for
   std::vector<Choice> choices_;
   bool is_over_ = false;
 };

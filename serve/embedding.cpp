@@ -17,7 +17,7 @@ constexpr size_t kInFlight = 4;
 
 static_assert(std::endian::native == std::endian::little, "base64 answers are little-endian");
 
-std::vector<float> normalized(const std::vector<double>& values) {
+std::vector<float> normalized(std::span<const double> values) {
   double sum = 0;
   for (const double v : values) sum += v * v;
   const double scale = sum > 0 ? 1 / std::sqrt(sum) : 0;
@@ -125,7 +125,14 @@ ApiResult<std::string> Embedding::wait(const std::function<bool()>& is_wanted) {
       return tl::unexpected<ApiError>(
           input.error() ? api_error(*input.error())
                         : api_error(Error{Code::kCancelled, "the server has stopped"}));
-    const std::vector<float> values = normalized(input.values());
+    std::span<const double> all = input.values();
+    if (request_.dimensions && *request_.dimensions > all.size())
+      return tl::unexpected<ApiError>(
+          ApiError{.message = fmt::format("this model's embeddings have {} dimensions", all.size()),
+                   .param = "dimensions",
+                   .code = "invalid_value"});
+    if (request_.dimensions) all = all.first(*request_.dimensions);
+    const std::vector<float> values = normalized(all);
     Json one{{"object", "embedding"}, {"index", i}};
     if (request_.is_base64)
       one["embedding"] =

@@ -26,17 +26,24 @@ std::string StopFilter::push(std::string_view text) {
 std::string StopFilter::finish() { return std::exchange(held_, {}); }
 
 Generation::Generation(const models::Tokenizer& tokenizer, std::vector<std::string> stops,
-                       bool has_control)
-    : decoder_(tokenizer, has_control), filter_(std::move(stops)) {}
+                       bool has_control, uint32_t min_tokens)
+    : decoder_(tokenizer, has_control), filter_(std::move(stops)), min_tokens_(min_tokens) {}
 
 bool Generation::on_token(const ChosenToken& token) {
-  const std::string text = filter_.push(decoder_.push(token.id));
+  std::string text = decoder_.push(token.id);
+  // The scheduler's thread alone counts.
+  if (count_ >= min_tokens_) text = filter_.push(text);
   const std::lock_guard lock(mutex_);
   ++count_;
   piece_.text += text;
   piece_.tokens.push_back(token);
   news_.notify_one();
   return !filter_.is_stopped();
+}
+
+void Generation::on_prompt_token(const ChosenToken& token) {
+  const std::lock_guard lock(mutex_);
+  piece_.prompt.push_back(token);
 }
 
 void Generation::on_finish(Finish finish, const Timings& timings, const Error* error) {
@@ -48,6 +55,11 @@ void Generation::on_finish(Finish finish, const Timings& timings, const Error* e
   timings_ = timings;
   if (error) error_ = *error;
   news_.notify_one();
+}
+
+uint32_t Generation::tokens_so_far() const {
+  const std::lock_guard lock(mutex_);
+  return count_;
 }
 
 bool Generation::wait(std::unique_lock<std::mutex>& lock, Clock::time_point deadline) {

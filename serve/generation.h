@@ -33,18 +33,20 @@ class StopFilter {
 /// What became of a choice since it was last asked.
 struct Piece {
   std::string text;
-  std::vector<ChosenToken> tokens;
+  std::vector<ChosenToken> prompt, tokens;
   bool is_finished = false;
 };
 
 /// One choice of a request. Thread: one reader beside the scheduler.
 class Generation : public Listener {
  public:
-  /// `tokenizer` outlives it. `has_control`: control tokens appear as their text.
+  /// `tokenizer` outlives it. `has_control`: control tokens appear as their text. `min_tokens`: no
+  /// stop text is looked for in that many first ones.
   Generation(const models::Tokenizer& tokenizer, std::vector<std::string> stops,
-             bool has_control = false);
+             bool has_control = false, uint32_t min_tokens = 0);
 
   bool on_token(const ChosenToken& token) override;
+  void on_prompt_token(const ChosenToken& token) override;
   void on_finish(Finish finish, const Timings& timings, const Error* error) override;
 
   /// Waits until there is news, at most until `deadline`; false then.
@@ -52,6 +54,8 @@ class Generation : public Listener {
   /// The news, for which it waits likewise; nothing at the deadline.
   std::optional<Piece> next(Clock::time_point deadline);
 
+  /// Tokens so far. Thread: any.
+  uint32_t tokens_so_far() const;
   // After the finished piece.
   Finish finish() const { return finish_; }
   const Timings& timings() const { return timings_; }
@@ -68,7 +72,7 @@ class Generation : public Listener {
   Finish finish_ = Finish::kError;
   Timings timings_;
   std::optional<Error> error_;
-  uint32_t count_ = 0;
+  uint32_t count_ = 0, min_tokens_ = 0;
 };
 
 }  // namespace bm::serve

@@ -51,6 +51,7 @@ Status HostedModel::load() {
   auto opened = BM_TRY(models::GgufFile::open(options_.path));
   auto file = std::make_shared<const models::GgufFile>(std::move(opened));
   tokenizer_ = BM_TRY(models::Tokenizer::from_gguf(*file));
+  sampler_defaults_ = models::sampler_defaults(*file);
   std::string text;
   if (!options_.chat_template.empty()) {
     std::ifstream in(options_.chat_template, std::ios::binary);

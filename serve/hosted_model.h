@@ -12,6 +12,7 @@
 #include "models/chat/chat_template.h"
 #include "models/chat_prompt.h"
 #include "models/grammar/vocabulary.h"
+#include "models/sampler_defaults.h"
 #include "serve/chat_format.h"
 #include "serve/generation.h"
 #include "serve/llama_engine.h"
@@ -57,6 +58,8 @@ class HostedModel {
   const models::Tokenizer& tokenizer() const { return *tokenizer_; }
   Scheduler& scheduler() { return *scheduler_; }
   uint32_t context() const { return context_; }
+  /// What its file recommends.
+  const models::SamplerDefaults& sampler_defaults() const { return sampler_defaults_; }
   /// Of embeddings: as the file says, otherwise the last token's, which has seen all others; of
   /// encoders, whose tokens all have, the mean.
   Pooling pooling() const { return pooling_; }
@@ -97,6 +100,7 @@ class HostedModel {
   std::mutex vocabulary_mutex_;
   std::shared_ptr<const models::GrammarVocabulary> vocabulary_;
   std::unique_ptr<Scheduler> scheduler_;
+  models::SamplerDefaults sampler_defaults_;
   uint32_t context_ = 0;
   Pooling pooling_ = Pooling::kLast;
   mutable std::mutex mutex_;

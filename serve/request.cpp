@@ -82,7 +82,10 @@ class Fields {
            j->get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) &&
           j->get<int64_t>() >= low && j->get<int64_t>() <= high;
       if (!fits) return wrong(name, fmt::format("a whole number from {} to {}", low, high));
-      *out = static_cast<T>(j->get<int64_t>());
+      if constexpr (requires { typename T::value_type; })
+        *out = static_cast<typename T::value_type>(j->get<int64_t>());
+      else
+        *out = static_cast<T>(j->get<int64_t>());
     }
   }
 
@@ -185,6 +188,40 @@ void take_response_format(Fields& f, GenerationRequest* r) {
   r->schema = *schema;
 }
 
+/// {"type": "allowed_tools", "allowed_tools": {"mode": …, "tools": […]}}: the others are as if they
+/// were not there.
+void take_allowed_tools(Fields& f, const Json& choice, GenerationRequest* r) {
+  const auto wrong = [&] {
+    f.wrong("tool_choice.allowed_tools",
+            "{\"mode\": …, \"tools\": […]} with \"auto\" or \"required\" and functions of 'tools'");
+  };
+  // OpenAI's other interface (Responses) has the members a level higher.
+  const auto inner = choice.find("allowed_tools");
+  const Json& allowed = inner == choice.end() ? choice : *inner;
+  if (!allowed.is_object()) return wrong();
+  const Json mode = allowed.value("mode", Json("auto")), names = allowed.value("tools", Json());
+  if ((mode != "auto" && mode != "required") || !names.is_array() || names.empty()) return wrong();
+  Json kept = Json::array();
+  std::vector<std::string> wanted;
+  for (const Json& one : names) {
+    if (!one.is_object()) return wrong();
+    const auto function = one.find("function");
+    const Json name = function != one.end() && function->is_object()
+                          ? function->value("name", Json())
+                          : one.value("name", Json());
+    if (!name.is_string()) return wrong();
+    wanted.push_back(name.get<std::string>());
+  }
+  const auto name_of = [](const Json& tool) { return tool["function"]["name"].get<std::string>(); };
+  for (const std::string& name : wanted)
+    if (r->tools.is_null() || std::ranges::find(r->tools, name, name_of) == r->tools.end())
+      return wrong();
+  for (const Json& tool : r->tools)
+    if (std::ranges::find(wanted, name_of(tool)) != wanted.end()) kept.push_back(tool);
+  r->tools = std::move(kept);
+  if (mode == "required") r->tool_choice = ToolChoice::kRequired;
+}
+
 /// tools, tool_choice and parallel_tool_calls.
 void take_tools(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   if (const Json* tools = f.find("tools")) {
@@ -210,6 +247,8 @@ void take_tools(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   f.flag("parallel_tool_calls", &r->has_parallel_calls);
   const Json* choice = f.find("tool_choice");
   if (!choice || *choice == "auto") return;
+  if (choice->is_object() && choice->value("type", Json()) == "allowed_tools")
+    return take_allowed_tools(f, *choice, r);
   if (*choice == "none") {
     r->tool_choice = ToolChoice::kNone;
     return;
@@ -228,6 +267,23 @@ void take_tools(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   }
 }
 
+/// A variable of the template, as vLLM has it; "none" also says so to templates that know whether,
+/// not how much. What chat_template_kwargs say goes first.
+void take_effort(Fields& f, GenerationRequest* r) {
+  const Json* effort = f.find("reasoning_effort");
+  if (!effort) return;
+  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
+                                           "high", "xhigh",   "max"};
+  if (!effort->is_string() ||
+      std::ranges::find(kEfforts, effort->get_ref<const std::string&>()) == std::end(kEfforts))
+    return f.wrong("reasoning_effort",
+                   R"("none", "minimal", "low", "medium", "high", "xhigh" or "max")");
+  Json variables{{"reasoning_effort", *effort}};
+  if (*effort == "none") variables["enable_thinking"] = false;
+  if (!r->template_variables.is_null()) variables.update(r->template_variables);
+  r->template_variables = std::move(variables);
+}
+
 /// What chats and completions share.
 void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   f.text("model", &r->model);
@@ -235,11 +291,11 @@ void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   f.flag("stream", &r->is_stream);
   f.number("temperature", 0, 2, &r->temperature);
   f.number("top_p", 0, 1, &r->top_p);
-  if (r->top_p == 0) r->top_p = std::numeric_limits<float>::min();
+  if (r->top_p == 0.0F) r->top_p = std::numeric_limits<float>::min();
   f.number("min_p", 0, 1, &r->min_p);
-  int32_t top_k = 0;
+  std::optional<int32_t> top_k;
   f.integer("top_k", -1, std::numeric_limits<int32_t>::max(), &top_k);
-  r->top_k = top_k < 0 ? 0 : static_cast<uint32_t>(top_k);
+  if (top_k) r->top_k = static_cast<uint32_t>(std::max(*top_k, 0));
   if (const Json* seed = f.find("seed")) {
     if (seed->is_number_unsigned())
       r->seed = seed->get<uint64_t>();
@@ -256,6 +312,7 @@ void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   if (timeout > 0) r->timeout_s = timeout;
   f.flag("return_timings", &r->has_timings);
   f.flag("ignore_eos", &r->ignores_end);
+  f.integer("min_tokens", 0, 1 << 30, &r->min_tokens);
   if (const Json* options = f.find("stream_options")) {
     if (!options->is_object()) {
       f.wrong("stream_options", "an object");
@@ -264,6 +321,8 @@ void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
     } else {
       Fields inner(*options);
       inner.flag("include_usage", &r->has_stream_usage);
+      inner.flag("continuous_usage_stats", &r->has_usage_so_far);
+      r->has_usage_so_far = r->has_usage_so_far && r->has_stream_usage;  // as vLLM has it
       inner.neutral("include_obfuscation", false);
       if (const auto error = inner.finish()) f.wrong("stream_options", "{\"include_usage\": true}");
     }
@@ -279,10 +338,24 @@ void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
             "prompt_cache_retention"});
 }
 
-void take_limit(Fields& f, const char* name, std::optional<uint32_t>* out) {
-  uint32_t value = 0;
-  f.integer(name, 1, 1 << 30, &value);
-  if (value != 0) *out = value;
+void take_limit(Fields& f, const char* name, uint32_t least, std::optional<uint32_t>* out) {
+  constexpr uint32_t kNone = UINT32_MAX;
+  uint32_t value = kNone;
+  f.integer(name, least, 1 << 30, &value);
+  if (value != kNone) *out = value;
+}
+
+void check_least(Fields& f, const GenerationRequest& r) {
+  if (r.max_tokens && r.min_tokens > *r.max_tokens) f.wrong("min_tokens", "at most 'max_tokens'");
+}
+
+/// What a part of a content says; nothing where it is no text. A refusal is what an assistant said.
+std::optional<std::string> text_of_part(const Json& part) {
+  const Json type = part.is_object() ? part.value("type", Json()) : Json();
+  if (type != "text" && type != "refusal") return std::nullopt;
+  const auto text = part.find(type.get_ref<const std::string&>());
+  if (text == part.end() || !text->is_string()) return std::nullopt;
+  return text->get<std::string>();
 }
 
 void take_messages(Fields& f, GenerationRequest* r) {
@@ -302,8 +375,7 @@ void take_messages(Fields& f, GenerationRequest* r) {
     if (!has_content || !content->is_array())
       return f.wrong(name + ".content", "a text or a list of parts");
     for (const Json& part : *content)
-      if (!part.is_object() || part.value("type", Json()) != "text" || !part.contains("text") ||
-          !part["text"].is_string())
+      if (!text_of_part(part))
         return f.wrong(name + ".content",
                        "of parts of the type \"text\": this server reads no other");
   }
@@ -314,7 +386,7 @@ void take_messages(Fields& f, GenerationRequest* r) {
     if (content == m.end()) m["content"] = nullptr;
     if (content == m.end() || !content->is_array()) continue;
     std::string whole;
-    for (const Json& part : *content) whole += part["text"].get_ref<const std::string&>();
+    for (const Json& part : *content) whole += *text_of_part(part);
     *content = whole;
   }
 }
@@ -385,8 +457,9 @@ ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimi
   Fields f(*json);
   take_common(f, limits, &r);
   take_messages(f, &r);
-  take_limit(f, "max_tokens", &r.max_tokens);
-  take_limit(f, "max_completion_tokens", &r.max_tokens);
+  take_limit(f, "max_tokens", 1, &r.max_tokens);
+  take_limit(f, "max_completion_tokens", 1, &r.max_tokens);
+  check_least(f, r);
   bool has_logprobs = false;
   f.flag("logprobs", &has_logprobs);
   uint32_t top = 0;
@@ -400,12 +473,13 @@ ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimi
     else
       f.wrong("chat_template_kwargs", "an object");
   }
+  take_effort(f, &r);
   if (!r.grammar.empty() && !r.schema.is_null())
     f.wrong("grammar", "absent beside 'response_format'");
   f.neutral("modalities", Json::array({"text"}));
+  f.neutral("verbosity", "medium");
   // Clients write null for what their users have not set.
-  f.unsupported({"audio", "function_call", "functions", "prediction", "reasoning_effort",
-                 "verbosity", "web_search_options"});
+  f.unsupported({"audio", "function_call", "functions", "prediction", "web_search_options"});
   if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
   return r;
 }
@@ -418,18 +492,24 @@ ApiResult<GenerationRequest> parse_completion(std::string_view body, const Reque
   take_common(f, limits, &r);
   take_texts(f, "prompt", limits.prompts, &r.texts, &r.token_lists);
   r.max_tokens = 16;
-  take_limit(f, "max_tokens", &r.max_tokens);
+  take_limit(f, "max_tokens", 0, &r.max_tokens);
+  check_least(f, r);
   if (f.find("logprobs")) {
     uint32_t top = 0;
     f.integer("logprobs", 0, limits.top_logprobs, &top);
     r.top_logprobs = top;
   }
-  f.neutral("best_of", r.n);
-  f.neutral("echo", false);
+  r.best_of = r.n;
+  f.integer("best_of", r.n, limits.choices, &r.best_of);
+  if (r.best_of > r.n && r.is_stream)
+    f.wrong("best_of", "n in a stream: which choices are the best is known at their end");
+  f.flag("echo", &r.has_echo);
   f.neutral("suffix", "");
   if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
-  if (r.n * (r.texts.size() + r.token_lists.size()) > limits.choices)
-    return refuse("n", fmt::format("'n' times the prompts is more than {}", limits.choices));
+  if (r.best_of * (r.texts.size() + r.token_lists.size()) > limits.choices)
+    return refuse(r.best_of > r.n ? "best_of" : "n",
+                  fmt::format("'{}' times the prompts is more than {}",
+                              r.best_of > r.n ? "best_of" : "n", limits.choices));
   return r;
 }
 
@@ -445,7 +525,7 @@ ApiResult<EmbeddingRequest> parse_embedding(std::string_view body, const Request
   if (format != "float" && format != "base64")
     f.wrong("encoding_format", "\"float\" or \"base64\"");
   r.is_base64 = format == "base64";
-  f.neutral("dimensions", Json());
+  take_limit(f, "dimensions", 1, &r.dimensions);
   f.ignore({"user"});
   if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
   return r;

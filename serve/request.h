@@ -2,8 +2,10 @@
 // Requests in OpenAI's form, from bytes to checked values. What is not known or not supported is
 // refused by name: nothing asked for is silently left out.
 //
-// Source of names, ranges and defaults: OpenAI's API reference, "Chat" and "Completions";
-// top_k, min_p, repetition_penalty, priority, timeout and chat_template_kwargs as vLLM has them,
+// Source of names, ranges and defaults: OpenAI's API reference, "Chat", "Completions" and
+// "Embeddings";
+// top_k, min_p, repetition_penalty, min_tokens, priority, timeout, chat_template_kwargs and
+// continuous_usage_stats as vLLM has them,
 // grammar as llama-server.
 
 #include <cstdint>
@@ -42,16 +44,20 @@ struct GenerationRequest {
   /// Of a completion: texts or lists of tokens, one of the two.
   std::vector<std::string> texts;
   std::vector<std::vector<int32_t>> token_lists;
-  uint32_t n = 1;
-  bool ignores_end = false;  ///< tokens that end a text are tokens like others
+  uint32_t n = 1, best_of = 1;  ///< of best_of choices the n likeliest are answered; at least n
+  bool has_echo = false;        ///< of a completion: the prompt is part of the answer
+  bool ignores_end = false;     ///< tokens that end a text are tokens like others
   bool is_stream = false, has_stream_usage = false, has_timings = false;
+  bool has_usage_so_far = false;  ///< in every event of the stream, not in the last one alone
   std::optional<uint32_t> max_tokens;
-  float temperature = 1, top_p = 1, min_p = 0;
-  uint32_t top_k = 0;
+  uint32_t min_tokens = 0;  ///< before so many nothing ends the text
+  /// Unset: as the model's file says, otherwise OpenAI's defaults.
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<uint32_t> top_k;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   std::optional<uint32_t> top_logprobs;
-  float presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
+  float presence_penalty = 0, frequency_penalty = 0;
   std::vector<models::LogitBias> logit_bias;
   ToolChoice tool_choice = ToolChoice::kAuto;
   std::string tool_name;  ///< of kNamed
@@ -63,7 +69,7 @@ struct GenerationRequest {
 };
 
 struct RequestLimits {
-  uint32_t json_depth = 64, choices = 16, prompts = 16, stops = 16, stop_bytes = 1024,
+  uint32_t json_depth = 64, choices = 128, prompts = 128, stops = 16, stop_bytes = 1024,
            top_logprobs = 20, tools = 128, biases = 1024, inputs = 2048;
 };
 
@@ -76,7 +82,8 @@ ApiResult<GenerationRequest> parse_completion(std::string_view body,
 
 struct EmbeddingRequest {
   std::string model;
-  std::vector<std::string> texts;  ///< or
+  std::optional<uint32_t> dimensions;  ///< so many of the first ones; all without
+  std::vector<std::string> texts;      ///< or
   std::vector<std::vector<int32_t>> token_lists;
   bool is_base64 = false;
 };

@@ -265,7 +265,7 @@ struct Scheduler::Impl {
 
   /// Pages that a request needs at most. The last token chosen is never computed.
   uint32_t pages_for(const Job& job) const {
-    const size_t tokens = job.prompt.size() + job.max_tokens - 1;
+    const size_t tokens = job.prompt.size() + std::max(job.max_tokens, 1U) - 1;
     return static_cast<uint32_t>((tokens + engine->page_length() - 1) / engine->page_length());
   }
 
@@ -284,7 +284,7 @@ struct Scheduler::Impl {
       metrics.queue_time.observe(seconds_between(s->arrived, s->admitted));
       metrics.prompt_tokens += s->job.prompt.size();
       // An embedding wants hidden states of the whole prompt, from kernels of its own.
-      if (options.has_prefix_cache && !s->job.pooling) {
+      if (options.has_prefix_cache && !s->job.pooling && !s->job.scores_prompt) {
         // Logits are wanted after the last token: it is computed again.
         s->pages = pool.match(s->job.prompt, (s->job.prompt.size() - 1) / engine->page_length());
         s->cached = s->position = static_cast<uint32_t>(s->pages.size()) * engine->page_length();
@@ -313,7 +313,7 @@ struct Scheduler::Impl {
     Sequence* prompt = nullptr;
     std::vector<Sequence*> decoding;
     for (const SequencePtr& s : running) {
-      if (s->is_prompt() && (s->job.pooling || engine->takes_pieces())) {
+      if (s->is_prompt() && (s->job.pooling || (engine->takes_pieces() && !s->job.scores_prompt))) {
         if (!prompt || s->job.priority < prompt->job.priority) prompt = s.get();
         continue;
       }
@@ -363,6 +363,11 @@ struct Scheduler::Impl {
       guesses = items[i].is_prompt ? 0 : s.draft.size();
       s.position += static_cast<uint32_t>(items[i].tokens.size());
       if (items[i].is_prompt) publish(s);
+      if (s.job.scores_prompt && s.is_prompt()) {
+        ChosenToken token{.id = s.job.prompt[s.position], .logprob = 0, .top = {}};
+        add_logprobs(engine->logits(i), s.job.top_logprobs.value_or(0), &token);
+        s.job.listener->on_prompt_token(token);
+      }
       if (s.is_prompt()) continue;
       bool goes_on = choose(s, engine->logits(i), now);
       // What follows a guess counts if the guess is what was chosen.
@@ -427,14 +432,26 @@ struct Scheduler::Impl {
       pool.publish(s.job.prompt, std::span(s.pages).first(s.position / engine->page_length()));
   }
 
-  static Result<int32_t> sample(Sequence& s, std::span<const float> logits) {
+  Result<int32_t> sample(Sequence& s, std::span<const float> logits) const {
     models::TokenMask mask;
     if (s.matcher) mask = BM_TRY(s.matcher->allowed());
-    return s.sampler.sample(logits, mask);
+    if (s.generated >= s.job.min_tokens) return s.sampler.sample(logits, mask);
+    std::vector<uint64_t> longer(mask.begin(), mask.end());
+    if (longer.empty()) longer.assign((logits.size() + 63) / 64, ~uint64_t{0});
+    for (const int32_t end : options.end_tokens)
+      if (static_cast<size_t>(end) < logits.size())
+        longer[static_cast<size_t>(end) / 64] &= ~(uint64_t{1} << end % 64);
+    // A grammar may allow nothing but the end.
+    const bool goes_on = std::ranges::any_of(longer, [](uint64_t word) { return word != 0; });
+    return s.sampler.sample(logits, goes_on ? models::TokenMask(longer) : mask);
   }
 
   /// The next token of a sequence; false when it was its last one.
   bool choose(Sequence& s, std::span<const float> logits, Clock::time_point now) {
+    if (s.job.max_tokens == 0) {
+      finish(s, Finish::kLength, nullptr);
+      return false;
+    }
     const auto chosen = sample(s, logits);
     if (!chosen) {
       const Error error{Code::kCorrupt,
@@ -567,7 +584,6 @@ void Scheduler::stop() {
 Result<uint64_t> Scheduler::submit(Job job) {
   const uint32_t context = impl_->engine->context();
   if (job.prompt.empty()) return fail(Code::kInvalidArgument, "the prompt is empty");
-  if (job.max_tokens == 0) return fail(Code::kInvalidArgument, "max_tokens is 0");
   if (!job.pooling && !impl_->engine->writes_text())
     return fail(Code::kInvalidArgument,
                 "this model makes embeddings and writes no text: ask /v1/embeddings");
@@ -575,7 +591,7 @@ Result<uint64_t> Scheduler::submit(Job job) {
     return fail(Code::kInvalidArgument, "this model's context holds {} tokens; {} do not fit",
                 context, job.prompt.size());
   // The last token chosen takes no place.
-  if (job.prompt.size() > context || job.max_tokens - 1 > context - job.prompt.size())
+  if (job.prompt.size() > context || std::max(job.max_tokens, 1U) - 1 > context - job.prompt.size())
     return fail(Code::kInvalidArgument,
                 "this model's context holds {} tokens; {} of the prompt and {} to be generated do "
                 "not fit",

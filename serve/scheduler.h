@@ -44,6 +44,9 @@ class Listener {
   virtual void on_embedding(std::vector<double> /*values*/) {}
   /// False: enough, finish with kStop.
   virtual bool on_token(const ChosenToken& token) = 0;
+  /// Before the first on_token() of a request that scores its prompt: every token of it but the
+  /// first, which nothing comes before.
+  virtual void on_prompt_token(const ChosenToken& /*token*/) {}
   /// The last call. `error` explains kError and kTimeout, else nullptr.
   virtual void on_finish(Finish finish, const Timings& timings, const Error* error) = 0;
 };
@@ -53,8 +56,12 @@ enum class Pooling : uint8_t { kMean, kFirst, kLast };
 
 struct Job {
   std::vector<int32_t> prompt;
-  uint32_t max_tokens = 16;
+  uint32_t max_tokens = 16;  ///< 0: the prompt is computed, and that is all
+  /// Logprobs of the prompt's tokens are wanted: all of it is computed token by token, in rows that
+  /// nobody decodes in, as a prefix cache has no logits.
+  bool scores_prompt = false;
   bool ignores_end = false;  ///< end tokens end nothing
+  uint32_t min_tokens = 0;   ///< before so many, end tokens are not chosen
   models::SamplerOptions sampling;
   std::optional<uint32_t> top_logprobs;  ///< unset: no logprobs at all
   /// What may be written, with the vocabulary it is written in; none: anything.

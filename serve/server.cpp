@@ -1,10 +1,8 @@
 #include "serve/server.h"
 
-#include <microhttpd.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <arpa/inet.h>
-#include <dlfcn.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +17,7 @@
 
 #include "serve/completion.h"
 #include "serve/embedding.h"
+#include "serve/microhttpd.h"
 #include "serve/page.h"
 #include "serve/service.h"
 
@@ -37,46 +36,6 @@ constexpr unsigned kRetryAfterSeconds = 1;
 constexpr size_t kEventBlock = 16 << 10;
 constexpr size_t kThreadStack = 8 << 20;  // as main() has: templates recurse
 constexpr std::chrono::seconds kLastAnswers{1};
-
-/// libmicrohttpd is loaded when a server starts: other commands start without it and the TLS
-/// library behind it.
-#define BM_MHD_CALLS(call)                                                                        \
-  call(add_response_header) call(create_response_from_buffer) call(create_response_from_callback) \
-      call(destroy_response) call(get_connection_info) call(get_connection_values)                \
-          call(lookup_connection_value) call(queue_response) call(start_daemon) call(stop_daemon)
-struct Mhd {
-#define BM_MHD_MEMBER(name) decltype(&MHD_##name) name = nullptr;
-  BM_MHD_CALLS(BM_MHD_MEMBER)
-#undef BM_MHD_MEMBER
-};
-
-Mhd& mhd() {
-  static Mhd calls;
-  return calls;
-}
-
-/// Errors: kNotFound, naming the package; kUnsupported (a call is missing).
-Status load_mhd() {
-  constexpr const char* kLibrary = "libmicrohttpd.so.12";
-  if (mhd().start_daemon != nullptr) return {};
-  void* const handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    const char* const why = ::dlerror();
-    return fail(Code::kNotFound, "serve needs libmicrohttpd ({}): install libmicrohttpd12",
-                why == nullptr ? kLibrary : why);
-  }
-  Mhd calls;
-  const char* missing = nullptr;
-#define BM_MHD_LOAD(name)                                                             \
-  calls.name = reinterpret_cast<decltype(calls.name)>(::dlsym(handle, "MHD_" #name)); \
-  if (calls.name == nullptr && missing == nullptr) missing = "MHD_" #name;
-  BM_MHD_CALLS(BM_MHD_LOAD)
-#undef BM_MHD_LOAD
-#undef BM_MHD_CALLS
-  if (missing != nullptr) return fail(Code::kUnsupported, "{} lacks {}", kLibrary, missing);
-  mhd() = calls;
-  return {};
-}
 
 ApiError server_error(int status, std::string message, std::string code) {
   return {.status = status,
@@ -151,6 +110,7 @@ struct Exchange {
   std::string method, path, id = random_id(), body;
   Clock::time_point arrived = Clock::now();
   bool is_too_large = false, has_answer = false;
+  bool has_nul = false;  ///< the target of the request, as "%00"
   int status = 0;
   std::shared_ptr<HostedModel> host;  ///< outlives what it computes
   std::unique_ptr<Completion> completion;
@@ -158,10 +118,7 @@ struct Exchange {
   std::string model;
   std::string allowed;  ///< methods of a path that is asked with another
 
-  Exchange(Impl& s, MHD_Connection* c, const char* m, std::string p)
-      : server(s), connection(c), method(m), path(std::move(p)) {
-    ++server.exchanges;
-  }
+  Exchange(Impl& s, MHD_Connection* c) : server(s), connection(c) { ++server.exchanges; }
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
   ~Exchange() { --server.exchanges; }
@@ -208,6 +165,22 @@ struct Exchange {
   }
 
   MHD_Result refuse(const ApiError& error) { return send(error.status, error_body(error), kJson); }
+
+  /// Past the library, which closes the connection afterwards.
+  void answer_and_close(const ApiError& error) {
+    const MHD_ConnectionInfo* info =
+        mhd().get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (!info || std::exchange(has_answer, true)) return;
+    status = error.status;
+    const std::string text = error_body(error);
+    const std::string answer = fmt::format(
+        "HTTP/1.1 {} {}\r\nConnection: close\r\nContent-Type: {}\r\nX-Request-Id: {}\r\n"
+        "Content-Length: {}\r\n\r\n{}",
+        status, status == 413 ? "Content Too Large" : "Bad Request", kJson, id, text.size(), text);
+    // Nothing has been sent of this answer, so a buffer that is full is of a client that reads
+    // nothing.
+    (void)!::send(info->connect_fd, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
 };
 
 /// ASCII alone, as HTTP's names of schemes and types are compared (RFC 9110, 5.6.2).
@@ -224,23 +197,42 @@ std::string_view path_of(std::string_view target) {
   return slash == std::string_view::npos ? "/" : target.substr(slash);
 }
 
-/// Whether two headers disagree about the length of the body: what comes behind it would be
-/// another request to one reader than to the next (RFC 9112, 6.3).
-bool has_two_lengths(const Exchange& x) {
+/// What HTTP forbids in a head, and libmicrohttpd lets through. Without an unambiguous length what
+/// comes behind the body would be another request to one reader than to the next.
+/// Source: RFC 9112, 3.2 (Host), 6.1 (Transfer-Encoding), 6.3 (lengths).
+std::optional<ApiError> check_framing(const Exchange& x, std::string_view version) {
   struct Seen {
-    const char* first = nullptr;
+    const char* length = nullptr;
+    std::string_view encoding;
+    uint32_t hosts = 0;
     bool is_ambiguous = false;
   } seen;
   const auto look = [](void* cls, MHD_ValueKind, const char* name, const char* value) {
     Seen& s = *static_cast<Seen*>(cls);
-    if (value && is_same_name(name, MHD_HTTP_HEADER_CONTENT_LENGTH)) {
-      if (s.first && std::string_view(s.first) != value) s.is_ambiguous = true;
-      s.first = value;
+    if (!value) return MHD_YES;
+    if (is_same_name(name, MHD_HTTP_HEADER_CONTENT_LENGTH)) {
+      if (s.length && std::string_view(s.length) != value) s.is_ambiguous = true;
+      s.length = value;
     }
+    if (is_same_name(name, MHD_HTTP_HEADER_TRANSFER_ENCODING)) {
+      if (!s.encoding.empty()) s.is_ambiguous = true;
+      s.encoding = value;
+    }
+    if (is_same_name(name, MHD_HTTP_HEADER_HOST)) ++s.hosts;
     return MHD_YES;
   };
   mhd().get_connection_values(x.connection, MHD_HEADER_KIND, look, &seen);
-  return seen.is_ambiguous;
+  if (x.has_nul) return ApiError{.message = "the target of the request holds a NUL (%00)"};
+  if (seen.hosts > 1 || (seen.hosts == 0 && version != MHD_HTTP_VERSION_1_0))
+    return ApiError{.message = "HTTP/1.1 wants one header Host"};
+  if (seen.is_ambiguous)
+    return ApiError{.message = "two headers Content-Length or Transfer-Encoding disagree"};
+  if (seen.encoding.empty()) return std::nullopt;
+  if (seen.length)
+    return ApiError{.message = "Content-Length and Transfer-Encoding exclude each other"};
+  if (!is_same_name(seen.encoding, "chunked"))
+    return ApiError{.status = 501, .message = "the only Transfer-Encoding is chunked"};
+  return std::nullopt;
 }
 
 /// Whether a Content-Type is JSON, whatever its parameters.
@@ -269,6 +261,12 @@ std::optional<ApiError> check_head(const Exchange& x, bool is_open, bool is_post
   // A page in a browser can send other types to this machine without asking.
   if (!is_json(x.header(MHD_HTTP_HEADER_CONTENT_TYPE)))
     return ApiError{.status = 415, .message = "the Content-Type must be application/json"};
+  if (const std::string_view coding = x.header(MHD_HTTP_HEADER_CONTENT_ENCODING);
+      !coding.empty() && !is_same_name(coding, "identity"))
+    return ApiError{.status = 415,
+                    .message = fmt::format("bodies must come as they are, without the "
+                                           "Content-Encoding \"{}\"",
+                                           coding)};
   const std::string_view length = x.header(MHD_HTTP_HEADER_CONTENT_LENGTH);
   if (!length.empty() &&
       (length.size() > 15 || std::stoull(std::string(length)) > x.server.options.body_bytes))
@@ -506,20 +504,37 @@ ApiError unknown_route(Exchange& x) {
           .message = fmt::format("{} {} is not served here", x.method, x.path)};
 }
 
-MHD_Result handle(Impl& server, MHD_Connection* connection, const char* url, const char* method,
+/// What this thread, which is its connection's, reads or answers now.
+thread_local Exchange* current = nullptr;
+
+/// The request line is there; headers are not yet. Source: MHD_OPTION_URI_LOG_CALLBACK.
+void* on_target(void* cls, const char* target, MHD_Connection* connection) {
+  try {
+    auto x = std::make_unique<Exchange>(*static_cast<Impl*>(cls), connection);
+    x->path = path_of(target ? target : "");
+    x->path.resize(std::min(x->path.find('?'), x->path.size()));
+    // Unescaped it would end the text, and another target would be answered.
+    x->has_nul = target && std::string_view(target).find("%00") != std::string_view::npos;
+    current = x.release();  // given back to on_completed
+    return current;
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+MHD_Result handle(Impl& server, const char* url, const char* method, const char* version,
                   const char* data, size_t* size, void** cls) {
-  if (!*cls) {
-    auto owned = std::make_unique<Exchange>(server, connection, method, std::string(path_of(url)));
-    Exchange& x = *owned;
-    *cls = owned.release();  // given back to on_completed
-    if (has_two_lengths(x)) return x.refuse({.message = "two headers Content-Length disagree"});
+  Exchange& x = *static_cast<Exchange*>(*cls);
+  if (x.method.empty()) {  // the headers are there
+    x.method = method;
+    x.path = path_of(url);
+    if (const auto error = check_framing(x, version)) return x.refuse(*error);
     const Route* route = find_route(x);
     if (!route) return x.refuse(unknown_route(x));
     if (const auto error = check_head(x, route->is_open, route->method == "POST"))
       return x.refuse(*error);
     return MHD_YES;
   }
-  Exchange& x = *static_cast<Exchange*>(*cls);
   if (x.has_answer) return MHD_YES;
   if (*size > 0) {
     // A client that goes on after that gets no answer.
@@ -540,13 +555,15 @@ MHD_Result handle(Impl& server, MHD_Connection* connection, const char* url, con
   return find_route(x)->answer(x);
 }
 
-MHD_Result on_request(void* cls, MHD_Connection* connection, const char* url, const char* method,
-                      const char* /*version*/, const char* data, size_t* size, void** state) {
+MHD_Result on_request(void* cls, MHD_Connection* /*connection*/, const char* url,
+                      const char* method, const char* version, const char* data, size_t* size,
+                      void** state) {
+  Exchange* x = static_cast<Exchange*>(*state);
+  if (!x) return MHD_NO;  // there was no memory for it
   try {
-    return handle(*static_cast<Impl*>(cls), connection, url, method, data, size, state);
+    return handle(*static_cast<Impl*>(cls), url, method, version, data, size, state);
   } catch (const std::exception& e) {
-    Exchange* x = static_cast<Exchange*>(*state);
-    if (!x || x->has_answer) return MHD_NO;
+    if (x->has_answer) return MHD_NO;
     try {
       return x->refuse(
           server_error(500, fmt::format("the server failed: {}", e.what()), "internal"));
@@ -591,25 +608,78 @@ void log_access(const Exchange& x, MHD_RequestTerminationCode how) {
   log_line(std::move(line));
 }
 
-void on_completed(void* cls, MHD_Connection* /*connection*/, void** state,
-                  MHD_RequestTerminationCode how) {
-  const std::unique_ptr<Exchange> x(static_cast<Exchange*>(*state));
-  *state = nullptr;
-  if (!x) return;
-  Impl& server = *static_cast<Impl*>(cls);
-  if (x->status >= 100 && x->status < 600) ++server.answers[static_cast<size_t>(x->status / 100)];
+/// Counts and logs what is over.
+void record(const Exchange& x, MHD_RequestTerminationCode how) {
+  Impl& server = x.server;
+  if (x.status >= 100 && x.status < 600) ++server.answers[static_cast<size_t>(x.status / 100)];
   // Probes would drown the rest.
-  const bool is_probe = x->status == 200 && find_route(*x) && find_route(*x)->is_open;
+  const bool is_probe = x.status == 200 && find_route(x) && find_route(x)->is_open;
   if (!server.options.has_access_log || is_probe) return;
   try {
-    log_access(*x, how);
+    log_access(x, how);
   } catch (const std::exception&) {
     return;  // without memory there is no line
   }
 }
 
-void on_connection(void* cls, MHD_Connection* /*connection*/, void** /*state*/,
+void on_completed(void* /*cls*/, MHD_Connection* /*connection*/, void** state,
+                  MHD_RequestTerminationCode how) {
+  const std::unique_ptr<Exchange> x(static_cast<Exchange*>(*state));
+  *state = nullptr;
+  current = nullptr;
+  if (x) record(*x, how);
+}
+
+ApiError malformed(const ServerOptions& options, unsigned status) {
+  ApiError error{.status = static_cast<int>(status)};
+  if (status >= 500) error.type = "server_error";
+  switch (status) {
+    case 413:
+      error.message = fmt::format("the body is larger than {} bytes", options.body_bytes);
+      break;
+    case 414:
+    case 431:
+      error.message = fmt::format("the {} of the request do{} not fit into {} bytes",
+                                  status == 414 ? "target" : "headers", status == 414 ? "es" : "",
+                                  options.header_bytes);
+      break;
+    case 505: error.message = "the server speaks HTTP/1.1 and HTTP/1.0"; break;
+    default:
+      error.message = status < 500
+                          ? "the request is not HTTP/1.1: its first line, a header or a chunk of "
+                            "its body is malformed"
+                          : "the HTTP library failed";
+  }
+  return error;
+}
+
+/// See RefuseMalformed.
+MHD_Result refuse_malformed(MHD_Connection* connection, unsigned status) {
+  try {
+    const MHD_ConnectionInfo* info =
+        mhd().get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    if (!info || !info->socket_context) return MHD_NO;
+    Impl& server = *static_cast<Impl*>(info->socket_context);
+    const ApiError error = malformed(server.options, status);
+    // 0.9.75 goes on after a wrong Content-Length, and writes the head of a queued answer twice.
+    if (current && current->method.empty() && (status == 400 || status == 413)) {
+      current->answer_and_close(error);
+      return MHD_NO;
+    }
+    if (current) return current->has_answer ? MHD_NO : current->refuse(error);
+    // There is no request line that could be read, so nobody else is told of its end.
+    Exchange x(server, connection);
+    const MHD_Result done = x.refuse(error);
+    record(x, MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    return done;
+  } catch (const std::exception&) {
+    return MHD_NO;
+  }
+}
+
+void on_connection(void* cls, MHD_Connection* /*connection*/, void** state,
                    MHD_ConnectionNotificationCode what) {
+  *state = cls;
   std::atomic<uint64_t>& open = static_cast<Impl*>(cls)->open_connections;
   if (what == MHD_CONNECTION_NOTIFY_STARTED)
     ++open;
@@ -633,7 +703,7 @@ void Server::replace(std::shared_ptr<HostedModel> next) {
 }
 
 Result<std::unique_ptr<Server>> Server::start(ServerOptions options, Models models) {
-  BM_TRY(load_mhd());
+  BM_TRY(load_mhd(refuse_malformed));
   auto impl = std::make_unique<Impl>();
   impl->options = std::move(options);
   impl->hosted = std::move(models);
@@ -643,11 +713,11 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options, Models mode
   // The logger comes first: other options may already say something.
   impl->daemon = mhd().start_daemon(
       kFlags, 0, nullptr, nullptr, on_request, impl.get(), MHD_OPTION_EXTERNAL_LOGGER, ignore_log,
-      nullptr, MHD_OPTION_LISTEN_SOCKET, o.socket, MHD_OPTION_CONNECTION_LIMIT, o.connections,
-      MHD_OPTION_CONNECTION_MEMORY_LIMIT, o.header_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
-      o.idle_seconds, MHD_OPTION_THREAD_STACK_SIZE, kThreadStack, MHD_OPTION_NOTIFY_COMPLETED,
-      on_completed, impl.get(), MHD_OPTION_NOTIFY_CONNECTION, on_connection, impl.get(),
-      MHD_OPTION_END);
+      nullptr, MHD_OPTION_URI_LOG_CALLBACK, on_target, impl.get(), MHD_OPTION_LISTEN_SOCKET,
+      o.socket, MHD_OPTION_CONNECTION_LIMIT, o.connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+      o.header_bytes, MHD_OPTION_CONNECTION_TIMEOUT, o.idle_seconds, MHD_OPTION_THREAD_STACK_SIZE,
+      kThreadStack, MHD_OPTION_NOTIFY_COMPLETED, on_completed, impl.get(),
+      MHD_OPTION_NOTIFY_CONNECTION, on_connection, impl.get(), MHD_OPTION_END);
   if (!impl->daemon) return fail(Code::kIo, "libmicrohttpd does not start");
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }

@@ -44,9 +44,10 @@ hex4 ::= [0-9a-fA-F]{4}
 )";
 
 /// Say something and allow nothing less.
-constexpr std::string_view kAnnotations[] = {"title",     "description", "default",    "examples",
-                                             "$comment",  "$schema",     "deprecated", "readOnly",
-                                             "writeOnly", "$defs",       "definitions"};
+constexpr std::string_view kAnnotations[] = {
+    "title",       "description",     "default",          "examples",     "$comment",
+    "$schema",     "deprecated",      "readOnly",         "writeOnly",    "$defs",
+    "definitions", "contentEncoding", "contentMediaType", "discriminator"};
 
 constexpr std::string_view kObject[] = {"properties", "required", "additionalProperties"};
 constexpr std::string_view kArray[] = {"items", "prefixItems", "minItems", "maxItems"};
@@ -55,6 +56,50 @@ constexpr std::string_view kNumber[] = {"minimum", "maximum", "exclusiveMinimum"
                                         "exclusiveMaximum"};
 constexpr std::string_view kCombining[] = {"type",  "enum",  "const", "anyOf",
                                            "oneOf", "allOf", "$ref"};
+
+/// A format as a regular expression that allows nothing else, with the lengths of its shortest and
+/// longest text.
+struct Format {
+  std::string name, regex;
+  double least = 0, most = 0;
+};
+/// Source: JSON Schema Validation 2020-12, 7.3; RFC 5321 4.1.2 (mailboxes, without quoted ones),
+/// RFC 1123 2.1 (hosts), RFC 2673 3.2 (IPv4), RFC 4291 2.2 (IPv6), RFC 3986 (URIs with a host,
+/// without escapes), RFC 3339 appendix A (durations).
+const std::vector<Format>& formats() {
+  static const std::vector<Format> all = [] {
+    const std::string label = "[A-Za-z0-9]([A-Za-z0-9-]{0,29}[A-Za-z0-9])?";
+    const std::string host = label + "(\\." + label + "){0,4}";
+    const std::string octet = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
+    const std::string atom = "[A-Za-z0-9_+-]{1,20}";
+    const std::string n = "[0-9]{1,4}", hex = "[0-9a-f]{1,4}";
+    const std::string seconds = n + "S", minutes = n + "M(" + seconds + ")?";
+    const std::string time = "T(" + n + "H(" + minutes + ")?|" + minutes + "|" + seconds + ")";
+    const std::string days = n + "D", months = n + "M(" + days + ")?";
+    const std::string date = "(" + n + "Y(" + months + ")?|" + months + "|" + days + ")";
+    return std::vector<Format>{
+        {"email", atom + "(\\." + atom + "){0,2}@" + label + "(\\." + label + "){1,4}", 5, 222},
+        {"hostname", host, 1, 159},
+        {"ipv4", octet + "(\\." + octet + "){3}", 7, 15},
+        {"ipv6",
+         "(" + hex + ":){7}" + hex + "|(" + hex + ":){1,3}(:" + hex + "){1,4}|::(" + hex +
+             ":){0,5}" + hex + "|::",
+         2, 39},
+        {"uri",
+         "(https?|ftp)://" + host +
+             "(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~-]{0,40}){0,10}(\\?[A-Za-z0-9._~=&-]{0,100})?"
+             "(#[A-Za-z0-9._~-]{0,40})?",
+         7, 900},
+        {"duration", "P(" + n + "W|" + date + "(" + time + ")?|" + time + ")", 3, 40}};
+  }();
+  return all;
+}
+/// Those that have rules of their own, and those of the standard that are not there. What is none
+/// of them (path, password, int32) says nothing that could be checked: annotations.
+constexpr std::string_view kOwnFormats[] = {"date", "time", "date-time", "uuid"};
+constexpr std::string_view kOtherFormats[] = {
+    "idn-email",    "idn-hostname", "uri-reference",         "iri",  "iri-reference",
+    "uri-template", "json-pointer", "relative-json-pointer", "regex"};
 
 template <size_t N>
 bool is_one_of(const std::string_view (&names)[N], std::string_view name) {
@@ -130,10 +175,14 @@ class Compiler {
 
   static Status check_keywords(const Json& schema, const Place& at) {
     for (const auto& [name, value] : schema.items()) {
+      // zod's: names are strings anyway.
+      if (name == "propertyNames" &&
+          (value == true || value == Json::object() || value == Json{{"type", "string"}}))
+        continue;
       const bool is_known = is_one_of(kAnnotations, name) || is_one_of(kObject, name) ||
                             is_one_of(kArray, name) || is_one_of(kString, name) ||
                             is_one_of(kNumber, name) || is_one_of(kCombining, name);
-      if (is_known || (name == "$id" && at.depth == 0)) continue;
+      if (is_known) continue;
       if (name == "uniqueItems" && value == false) continue;
       return unsupported(at, shown(name));
     }
@@ -472,6 +521,27 @@ class Compiler {
     return error(at, fmt::format("there is no type {}", shown(type)));
   }
 
+  /// Without formats that say nothing, and bounds that every text of the format keeps: pydantic has
+  /// them beside "uri".
+  static Json without_idle_keywords(Json schema) {
+    if (!schema.contains("format") || !schema["format"].is_string()) return schema;
+    const std::string name = schema["format"].get<std::string>();
+    if (!is_one_of(kOwnFormats, name) && !is_one_of(kOtherFormats, name)) {
+      const auto known = std::ranges::find(formats(), name, &Format::name);
+      const auto number = [&](const char* bound, double otherwise) {
+        return schema.contains(bound) && schema[bound].is_number() ? schema[bound].get<double>()
+                                                                   : otherwise;
+      };
+      if (known == formats().end()) {
+        schema.erase("format");
+      } else {
+        if (number("minLength", 0) <= known->least) schema.erase("minLength");
+        if (number("maxLength", 1e9) >= known->most) schema.erase("maxLength");
+      }
+    }
+    return schema;
+  }
+
   /// A count, or `fallback` where there is none.
   static Result<int64_t> count_of(const Json& schema, std::string_view name, int64_t fallback,
                                   const Place& at) {
@@ -490,7 +560,8 @@ class Compiler {
     return fmt::format("{{{},{}}}", least, most);
   }
 
-  Result<std::string> visit_string(const Json& schema, const Place& at) {
+  Result<std::string> visit_string(const Json& whole, const Place& at) {
+    const Json schema = without_idle_keywords(whole);
     const bool has_length = schema.contains("minLength") || schema.contains("maxLength");
     if (has_length + schema.contains("pattern") + schema.contains("format") > 1)
       return unsupported(at, "two of length, \"pattern\" and \"format\" for one string");
@@ -505,6 +576,11 @@ class Compiler {
       if (format == "date" || format == "time" || format == "uuid")
         return add_rule("format", "\"\\\"\" " + format.get<std::string>() + " \"\\\"\"");
       if (format == "date-time") return add_rule("format", "\"\\\"\" date \"T\" time \"\\\"\"");
+      for (const Format& known : formats())
+        if (format == known.name)
+          return add_rule(
+              "format",
+              "\"\\\"\" " + BM_TRY(grammar_of_regex("^(" + known.regex + ")$")) + " \"\\\"\"");
       return unsupported(at, "\"format\" " + dump(format));
     }
     if (!has_length) return std::string("string");
@@ -541,15 +617,15 @@ class Compiler {
   }
 
   Result<std::string> visit_number(const Json& schema, const Place& at) {
-    if (schema.contains("exclusiveMinimum") || schema.contains("exclusiveMaximum"))
-      return unsupported(at, "an exclusive bound of \"number\" (of \"integer\" it is)");
+    for (const char* name : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+      if (schema.contains(name) &&
+          (std::string_view(name).starts_with("exclusive") ||
+           (schema[name].is_number() &&
+            std::floor(schema[name].get<double>()) != schema[name].get<double>())))
+        return visit_decimals(schema, at);
     const auto least = BM_TRY(bound_of(schema, "minimum", true, false, at));
     const auto most = BM_TRY(bound_of(schema, "maximum", false, false, at));
     if (!least && !most) return std::string("number");
-    for (const char* name : {"minimum", "maximum"})
-      if (schema.contains(name) &&
-          std::floor(schema[name].get<double>()) != schema[name].get<double>())
-        return unsupported(at, fmt::format("\"{}\" of \"number\" that is not whole", name));
     if (least && most && *most < *least) return error(at, "no number lies between the bounds");
     // Whole part and fraction: below the far end of each sign, or that end itself.
     constexpr const char* kFraction = " (\".\" [0-9]{1,16})?";
@@ -566,6 +642,63 @@ class Compiler {
     std::string out;
     for (const std::string& c : choices) out += (out.empty() ? "" : " | ") + c;
     return add_rule("numbers", out);
+  }
+
+  /// A bound with its sign apart, and which of two that are given is the tighter one.
+  struct SignedBound {
+    double value = 0;
+    DecimalBound magnitude;
+  };
+  static Result<std::optional<SignedBound>> decimal_bound(const Json& schema, bool is_lower,
+                                                          const Place& at) {
+    std::optional<SignedBound> out;
+    for (const bool is_exclusive : {false, true}) {
+      const std::string name =
+          std::string(is_exclusive ? "exclusiveM" : "m") + (is_lower ? "inimum" : "aximum");
+      if (!schema.contains(name)) continue;
+      if (!schema[name].is_number()) return error(at, fmt::format("\"{}\" is no number", name));
+      const auto value = schema[name].get<double>();
+      // The shortest text of the same double, without an exponent.
+      const std::string text = fmt::format("{:.6f}", std::abs(value));
+      if (!(std::abs(value) < 1e6) || std::stod(text) != std::abs(value))
+        return unsupported(at, fmt::format("\"{}\" of \"number\" with more than 6 digits before or "
+                                           "behind the point",
+                                           name));
+      SignedBound bound{value,
+                        {.whole = std::stoll(text.substr(0, text.find('.'))),
+                         .digits = text.substr(text.find('.') + 1),
+                         .is_exclusive = is_exclusive}};
+      std::string& digits = bound.magnitude.digits;
+      digits.erase(digits.find_last_not_of('0') + 1);
+      if (!out || (is_lower ? value >= out->value : value <= out->value)) out = bound;
+    }
+    return out;
+  }
+
+  /// Bounds of numbers that are exclusive or not whole: below 10⁶, so that decimals next to them
+  /// are other doubles.
+  Result<std::string> visit_decimals(const Json& schema, const Place& at) {
+    const auto least = BM_TRY(decimal_bound(schema, true, at));
+    const auto most = BM_TRY(decimal_bound(schema, false, at));
+    const DecimalBound zero;
+    const auto magnitude = [](const std::optional<SignedBound>& bound) {
+      return bound ? std::optional(bound->magnitude) : std::nullopt;
+    };
+    std::string out;
+    const auto add = [&](std::string_view sign, const std::string& numbers) {
+      if (!numbers.empty())
+        out += (out.empty() ? "" : " | ") + std::string(sign) + "(" + numbers + ")";
+    };
+    if (!most || most->value >= 0)
+      add("", gbnf_decimals(least && least->value >= 0 ? least->magnitude : zero, magnitude(most)));
+    // −0 is 0, which is left to the numbers without a sign.
+    DecimalBound above_zero = zero;
+    above_zero.is_exclusive = true;
+    if (!least || least->value < 0)
+      add("\"-\" ",
+          gbnf_decimals(most && most->value < 0 ? most->magnitude : above_zero, magnitude(least)));
+    if (out.empty()) return error(at, "no number lies between the bounds");
+    return add_rule("decimals", out);
   }
 
   Result<std::string> visit_array(const Json& schema, const Place& at) {
@@ -724,8 +857,10 @@ Result<std::string> grammar_of_json_schema(std::string_view schema) {
   if (schema.size() > kMaxSchemaBytes)
     return fail(Code::kInvalidArgument, "JSON schema: {} bytes (at most {} allowed)", schema.size(),
                 kMaxSchemaBytes);
-  const Json document = Json::parse(schema, nullptr, false);
+  Json document = Json::parse(schema, nullptr, false);
   if (document.is_discarded()) return fail(Code::kInvalidArgument, "JSON schema: this is no JSON");
+  // Of the whole document: references within it are what they are without.
+  if (document.is_object()) document.erase("$id");
   return Compiler(document).compile();
 }
 

@@ -71,4 +71,107 @@ std::string gbnf_integers(std::optional<int64_t> least, std::optional<int64_t> m
   return "(" + out + ")";
 }
 
+namespace {
+
+constexpr size_t kFractionDigits = 9;
+
+/// Digits behind the point of a number whose whole part is that of one or both ends.
+class Fraction {
+ public:
+  /// nullptr: that end is another whole number.
+  Fraction(const DecimalBound* least, const DecimalBound* most) : least_(least), most_(most) {
+    size_ = std::max(least ? least->digits.size() : 0, most ? most->digits.size() : 0);
+    if (least) low_ = padded(least->digits);
+    if (most) high_ = padded(most->digits);
+  }
+
+  /// With the point, or nothing at all where that is allowed; empty where nothing is.
+  std::string gbnf() const {
+    const std::string digits = from(0, least_ != nullptr, most_ != nullptr);
+    std::string out;
+    if (can_end(0, least_ != nullptr, most_ != nullptr)) out = "\"\"";
+    if (!digits.empty()) out += (out.empty() ? "" : " | ") + ("\".\" (" + digits + ")");
+    return out;
+  }
+
+ private:
+  std::string padded(const std::string& digits) const {
+    return digits + std::string(size_ - digits.size(), '0');
+  }
+  static bool is_zero(std::string_view digits) {
+    return digits.find_first_not_of('0') == digits.npos;
+  }
+
+  /// Whether the digits before `at`, equal to those of the ends that are tight, are a number.
+  bool can_end(size_t at, bool is_low, bool is_high) const {
+    const bool equals_low = is_low && is_zero(std::string_view(low_).substr(at));
+    const bool equals_high = is_high && is_zero(std::string_view(high_).substr(at));
+    if (is_low && !equals_low) return false;
+    return !(equals_low && least_->is_exclusive) && !(equals_high && most_->is_exclusive);
+  }
+
+  /// Alternatives for one digit at `at` or more; empty: none.
+  std::string from(size_t at, bool is_low, bool is_high) const {
+    if (!is_low && !is_high) return fmt::format("[0-9]{{1,{}}}", kFractionDigits - at);
+    if (at == size_) {
+      // Behind the digits of an end: zeros are that end itself.
+      if (is_high) return can_end(at, is_low, is_high) ? "\"0\"{1,3}" : "";
+      if (!least_->is_exclusive) return fmt::format("[0-9]{{1,{}}}", kFractionDigits - at);
+      std::string out;  // something but zeros
+      for (size_t zeros = 0; at + zeros < kFractionDigits; ++zeros) {
+        out += (zeros > 0 ? " | " : "");
+        out += fmt::format("\"{}\" [1-9]", std::string(zeros, '0'));
+        if (const size_t more = kFractionDigits - at - zeros - 1; more > 0)
+          out += fmt::format(" [0-9]{{0,{}}}", more);
+      }
+      return out;
+    }
+    const char low = is_low ? low_[at] : '0', high = is_high ? high_[at] : '9';
+    std::string out;
+    const auto add = [&](char first, char last, bool stays_low, bool stays_high) {
+      if (first > last) return;
+      const std::string digit =
+          first == last ? fmt::format("\"{}\"", first) : fmt::format("[{}-{}]", first, last);
+      const std::string more = from(at + 1, stays_low, stays_high);
+      const bool ends = can_end(at + 1, stays_low, stays_high);
+      if (more.empty() && !ends) return;
+      out += (out.empty() ? "" : " | ") + digit;
+      if (!more.empty()) out += " (" + more + ")" + (ends ? "?" : "");
+    };
+    if (is_low && is_high && low == high) {
+      add(low, high, true, true);
+      return out;
+    }
+    if (is_low) add(low, low, true, false);
+    add(static_cast<char>(low + (is_low ? 1 : 0)), static_cast<char>(high - (is_high ? 1 : 0)),
+        false, false);
+    if (is_high) add(high, high, false, true);
+    return out;
+  }
+
+  const DecimalBound *least_, *most_;
+  size_t size_ = 0;
+  std::string low_, high_;
+};
+
+}  // namespace
+
+std::string gbnf_decimals(const DecimalBound& least, const std::optional<DecimalBound>& most) {
+  std::string out;
+  const auto add = [&](const std::string& whole, const std::string& fraction) {
+    if (!fraction.empty()) out += (out.empty() ? "" : " | ") + whole + " (" + fraction + ")";
+  };
+  const auto literal = [](int64_t whole) { return fmt::format("\"{}\"", whole); };
+  if (most && most->whole < least.whole) return out;
+  const bool is_one = most && most->whole == least.whole;
+  add(literal(least.whole), Fraction(&least, is_one ? &*most : nullptr).gbnf());
+  if (is_one) return out;
+  const auto last = most ? std::optional(most->whole - 1) : std::nullopt;
+  if (!last || *last > least.whole)
+    add(gbnf_integers(least.whole + 1, last),
+        fmt::format("\"\" | \".\" [0-9]{{1,{}}}", kFractionDigits));
+  if (most) add(literal(most->whole), Fraction(nullptr, &*most).gbnf());
+  return out;
+}
+
 }  // namespace bm::models

@@ -67,6 +67,12 @@ def read_gguf(path):
 
 
 class Inspect(unittest.TestCase):
+    def test_a_device_that_there_is_not_is_a_mistake(self):
+        for device in ("FOO", "CPU;FOO", "NULL:PXT::sm_90"):
+            out = inspect(MODEL, "--device", device)
+            self.assertEqual((out.returncode, out.stdout), (2, ""), out)
+            self.assertRegex(out.stderr, "CPU NV AMD|PTX")
+
     def test_what_is_in_the_file_is_shown(self):
         keys, tensors = read_gguf(MODEL)
         out = inspect(MODEL, "--json")

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import unittest
 
+from gguf_keys import add_keys
 from limits import seconds
 
 PROGRAM = sys.argv.pop(1)
@@ -65,6 +66,20 @@ class Generate(unittest.TestCase):
         self.assertTrue(text.startswith(", free of charge, to any person"), text)
         self.assertTrue(said.startswith(PROMPT), said)
         self.assertRegex(said.strip().splitlines()[-1], r"prefill [\d.]+ tokens/s .*decode [\d.]+ tokens/s .*first token after \d+ ms, CPU")
+
+    def test_what_the_file_recommends_goes_behind_options(self):
+        prompt = "Zebras"  # which it has not learned by heart
+        plain = run_json("generate", MODEL, prompt, "--max-tokens", "16")
+        warm = run_json("generate", MODEL, prompt, "--max-tokens", "16", "--temperature", "1.5", "--top-k", "30")
+        self.assertNotEqual(plain["tokens"], warm["tokens"])
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "m.gguf")
+            add_keys(MODEL, path, {"general.sampling.temp": 1.5, "general.sampling.top_k": 30,
+                                   "tokenizer.ggml.suppress_tokens": [plain["tokens"][0]]})
+            bias = ("--logit-bias", f"{plain['tokens'][0]}+0")
+            self.assertEqual(run_json("generate", path, prompt, "--max-tokens", "16", *bias)["tokens"], warm["tokens"])
+            self.assertEqual(run_json("generate", path, prompt, "--max-tokens", "16", "--temp", "0", *bias)["tokens"], plain["tokens"])
+            self.assertNotIn(plain["tokens"][0], run_json("generate", path, prompt, "--max-tokens", "16", "--temp", "0")["tokens"])
 
     def test_a_pipe_gets_the_text_and_nothing_else(self):
         done = run("generate", MODEL, PROMPT, "--max-tokens", "20")
@@ -329,6 +344,28 @@ class BadFiles(unittest.TestCase):
             self.assertIn("model gives NaN", error["message"])
             self.assertIn(f.name, error["message"])
 
+    def test_a_folder_says_which_file_is_missing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def write(name, value):
+                with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                    json.dump(value, file)
+            for command in (("generate", folder, "a"), ("inspect", folder), ("bake", folder), ("chat", folder)):
+                done = run(*command)
+                self.assertEqual(done.returncode, 4, done)
+                self.assertIn(folder + "/config.json is missing", done.stderr.decode())
+            done = run("tokenize", folder, "a")
+            self.assertEqual(done.returncode, 4, done)
+            self.assertIn(folder + "/tokenizer.json is missing", done.stderr.decode())
+            # The tokenizer needs no weights, and no configuration.
+            write("tokenizer.json", {"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})
+            self.assertEqual(run("tokenize", folder, "abb", "--ids").stdout, b"2,1\n")
+            write("config.json", {"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "num_hidden_layers": 1, "intermediate_size": 8,
+                                  "num_attention_heads": 2, "vocab_size": 3, "max_position_embeddings": 64, "rms_norm_eps": 1e-5})
+            self.assertEqual(run("tokenize", folder, "abb", "--ids").stdout, b"2,1\n")
+            done = run("generate", folder, "a")
+            self.assertEqual(done.returncode, 4, done)
+            self.assertIn("model.safetensors", done.stderr.decode())
+
     def test_missing_file_and_folder(self):
         for path in ("/nonexistent/model.gguf", "/tmp"):
             done = run("generate", path, "x")
@@ -392,6 +429,22 @@ class Usage(unittest.TestCase):
             self.assertIn(b"--help", done.stdout)
         self.assertEqual(run("nonsense").returncode, 2)
         self.assertEqual(run("generate").returncode, 2)
+
+    def test_help_is_a_command_too(self):
+        self.assertEqual(run("help").stdout, run("--help").stdout)
+        for command in (("serve",), ("gpu", "boot"), ("bench", "cpu"), ("help",)):
+            asked = run("help", *command)
+            self.assertEqual((asked.returncode, asked.stdout), (0, run(*command, "--help").stdout), command)
+        for words, mention in ((("nonsense",), "nonsense"), (("serv",), "serve"), (("gpu", "boo"), "boot"), (("serve", "x"), "x")):
+            done = run("help", *words)
+            self.assertEqual((done.returncode, done.stdout), (2, b""), words)
+            self.assertIn(mention, done.stderr.decode())
+
+    def test_arguments_that_are_too_many_are_no_commands(self):
+        for command in (("inspect", MODEL, "other"), ("tokenize", MODEL, "text", "other"), ("disasm", "a", "other")):
+            done = run(*command)
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn('"other" is one argument too many', done.stderr.decode())
 
     def test_devices(self):
         names = [d["name"] for d in run_json("devices")["devices"]]

@@ -63,7 +63,7 @@ class Recipes(unittest.TestCase):
         found = subprocess.run(["dpkg-query", "-S", *("*/" + p for p in paths.values())], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                text=True, check=False).stdout.splitlines()
         # Loaded when it is needed, without being linked.
-        wanted_later = re.findall(r"install (lib\w+)", read("serve/server.cpp"))
+        wanted_later = re.findall(r"install (lib\w+)", read("serve/microhttpd.cpp"))
         self.assertTrue(wanted_later and set(wanted_later) <= wanted, wanted_later)
         base = {"libc6", "libgcc-s1", "libstdc++6"}  # of debian:12-slim, or of what is installed above
         for library, path in paths.items():

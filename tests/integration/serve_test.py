@@ -19,6 +19,7 @@ import threading
 import time
 import unittest
 
+from gguf_keys import add_keys
 from limits import seconds
 
 BELLMETAL = ""
@@ -197,6 +198,33 @@ class Serve(unittest.TestCase):
         self.assertEqual(events[-1]["choices"], [])
         self.assertEqual(events[-1]["usage"]["completion_tokens"], TOKENS)
 
+    def test_batches_of_other_libraries_fit(self):
+        # LangChain sends 20 prompts at a time.
+        got = self.server.complete([f"{i} {PROMPTS[i % 4]}" for i in range(100)], max_tokens=1)
+        self.assertEqual([c["index"] for c in got["choices"]], list(range(100)))
+
+    def test_usage_can_be_in_every_event(self):
+        body = {"prompt": PROMPTS[0], "max_tokens": TOKENS, "temperature": 0,
+                "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+        events = self.server.events("/v1/completions", body)
+        counts = [e["usage"]["completion_tokens"] for e in events]
+        self.assertEqual((counts, counts[-1]), (sorted(counts), TOKENS))
+        self.assertGreater(counts[0], 0)
+        self.assertEqual({e["usage"]["prompt_tokens"] for e in events}, {events[-1]["usage"]["prompt_tokens"]})
+
+    def test_nothing_ends_a_text_before_min_tokens(self):
+        ends = {"logit_bias": {"2": 100}}  # </s>
+        self.assertEqual(self.server.complete(PROMPTS[0], **ends)["usage"]["completion_tokens"], 0)
+        longer = self.server.complete(PROMPTS[0], min_tokens=7, **ends)
+        self.assertEqual((longer["usage"]["completion_tokens"], longer["choices"][0]["finish_reason"]), (7, "stop"))
+        text = self.server.complete(PROMPTS[0], max_tokens=7)["choices"][0]["text"]
+        self.assertEqual(longer["choices"][0]["text"], text)
+        # Nor does a stop text.
+        stopped = self.server.complete(PROMPTS[0], min_tokens=7, stop=text[1])["choices"][0]
+        self.assertTrue(stopped["text"].startswith(text), stopped)
+        # A grammar that can do nothing else ends.
+        self.assertEqual(self.server.complete("a", min_tokens=7, grammar='root ::= "yes"')["choices"][0]["text"], "yes")
+
     def test_chats(self):
         chat = {"messages": [{"role": "system", "content": "Permission is "}, {"role": "user", "content": "hereby granted"}],
                 "max_completion_tokens": TOKENS, "temperature": 0}
@@ -253,6 +281,10 @@ class Serve(unittest.TestCase):
         self.assertEqual("".join(p["function"]["arguments"] for p in pieces), call["function"]["arguments"])
         self.assertEqual(events[-1]["choices"][0]["finish_reason"], "tool_calls")
         # Nobody is made to call, and what the model says is text.
+        other = {"type": "function", "function": {"name": "other"}}
+        allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "weather"}}]}}
+        got = self.chat(tools=[other, WEATHER], tool_choice=allowed, parallel_tool_calls=False)
+        self.assertEqual([c["function"]["name"] for c in got["message"]["tool_calls"]], ["weather"])
         free = self.chat(tools=[WEATHER], max_tokens=5)
         self.assertEqual((free["finish_reason"], "tool_calls" in free["message"]), ("length", False))
 
@@ -289,6 +321,15 @@ class Serve(unittest.TestCase):
         raw = base64.b64decode(embed(input=[texts[2]], encoding_format="base64")["data"][0]["embedding"])
         self.assertEqual(list(struct.unpack(f"<{len(raw) // 4}f", raw)), [struct.unpack("<f", struct.pack("<f", x))[0] for x in vectors[2]])
         self.assertEqual(self.server.ask("POST", "/v1/embeddings", {"input": ["a" * 2000]})[0], 400)
+        # The first ones, made a vector of length 1 again (Matryoshka).
+        short = embed(input=texts[0], dimensions=5)["data"][0]["embedding"]
+        norm = sum(x * x for x in vectors[0][:5]) ** 0.5
+        self.assertEqual(len(short), 5)
+        for got, whole in zip(short, vectors[0]):
+            self.assertAlmostEqual(got, whole / norm, places=6)
+        for wrong in (0, len(vectors[0]) + 1, 2.5):
+            status, _, data = self.server.ask("POST", "/v1/embeddings", {"input": "a", "dimensions": wrong})
+            self.assertEqual((status, json.loads(data)["error"]["param"]), (400, "dimensions"), wrong)
 
     def test_the_page(self):
         status, headers, data = self.server.ask("GET", "/")
@@ -365,6 +406,69 @@ class Serve(unittest.TestCase):
         streamed = [e["choices"][0]["logprobs"] for e in self.server.events("/v1/completions", body)]
         self.assertEqual([o for piece in streamed if piece for o in piece["text_offset"]], logprobs["text_offset"])
 
+    def test_prompts_are_echoed_and_scored(self):
+        text = "Permission is h\u00e9\u20ac"
+        tokens = json.loads(self.server.ask("POST", "/tokenize", {"prompt": text})[2])["tokens"]
+        self.assertEqual(tokens[0], 1)  # <s>
+        scored = self.server.complete(text, echo=True, logprobs=20, max_tokens=0)
+        choice, = scored["choices"]
+        self.assertEqual((choice["text"], choice["finish_reason"]), (text, "length"))
+        self.assertEqual(scored["usage"]["completion_tokens"], 0)
+        logprobs = choice["logprobs"]
+        self.assertEqual((logprobs["token_logprobs"][0], logprobs["top_logprobs"][0]), (None, None))
+        self.assertEqual({len(part) for part in logprobs.values()}, {len(tokens)})
+        # A byte is a token here, before which stands one that is no text.
+        self.assertEqual(logprobs["text_offset"], [0, *range(16), 15, 16, 16, 16])
+        self.assertEqual(logprobs["tokens"][16:], ["bytes:\\xc3", "bytes:\\xa9", "bytes:\\xe2", "bytes:\\x82", "bytes:\\xac"])
+        # What each token's place is given by prompts that end before it.
+        compared = 0
+        near = {"delta": 3e-3}  # a prompt in pieces is rounded otherwise than token by token
+        for i in range(1, len(tokens)):
+            alone = self.server.complete(tokens[:i], max_tokens=1, logprobs=20)["choices"][0]["logprobs"]
+            for name, value in alone["top_logprobs"][0].items():
+                if name in logprobs["top_logprobs"][i]:
+                    self.assertAlmostEqual(logprobs["top_logprobs"][i][name], value, **near)
+                    compared += 1
+                if name == logprobs["tokens"][i]:
+                    self.assertAlmostEqual(logprobs["token_logprobs"][i], value, **near)
+        self.assertGreater(compared, 15 * len(tokens))
+        # With an answer behind it, of tokens, several, and as a stream.
+        plain = self.server.complete(tokens, logprobs=1)["choices"][0]
+        both, other = self.server.complete([tokens, tokens[:4]], echo=True, logprobs=1)["choices"]
+        self.assertEqual(both["text"], text + plain["text"])
+        self.assertEqual(both["logprobs"]["tokens"], logprobs["tokens"] + plain["logprobs"]["tokens"])
+        self.assertTrue(other["text"].startswith("Per"))
+        self.assertEqual(other["logprobs"]["text_offset"][:6], [0, 0, 1, 2, 3, 4])
+        body = {"prompt": tokens, "max_tokens": TOKENS, "temperature": 0, "echo": True, "logprobs": 1}
+        events = [e["choices"][0] for e in self.server.events("/v1/completions", body)]
+        self.assertEqual("".join(e["text"] for e in events), both["text"])
+        self.assertEqual([t for e in events if e["logprobs"] for t in e["logprobs"]["tokens"]], both["logprobs"]["tokens"])
+        self.assertEqual(self.server.complete(text, echo=True)["choices"][0]["text"], both["text"])
+        self.assertEqual(self.server.complete(text, max_tokens=0)["choices"][0]["text"], "")
+
+    def test_logprobs_lose_no_token(self):
+        # Bytes that begin or go on with a character look alike as text; all have names of their own.
+        found = set()
+        for prompt in ("\u00e9\u20ac", "a\u4e2d\u6587", PROMPTS[0]):
+            choice = self.server.complete(prompt, logprobs=20, echo=True, max_tokens=4)["choices"][0]
+            for top in choice["logprobs"]["top_logprobs"][1:]:
+                self.assertIn(len(top), (20, 21))
+                found.update(name for name in top if name.startswith("bytes:"))
+                self.assertFalse([name for name in top if "\ufffd" in name])
+        self.assertGreater(len(found), 5)
+
+    def test_the_best_of_several(self):
+        fields = {"temperature": 1.5, "seed": 11, "logprobs": 1, "max_tokens": 12}
+        alone = self.server.complete(PROMPTS[:2], n=5, **fields)
+        best = self.server.complete(PROMPTS[:2], n=2, best_of=5, **fields)
+        mean = lambda c: sum(c["logprobs"]["token_logprobs"]) / len(c["logprobs"]["token_logprobs"])
+        expected = [c["text"] for half in (alone["choices"][:5], alone["choices"][5:]) for c in sorted(half, key=mean, reverse=True)[:2]]
+        self.assertEqual([c["text"] for c in best["choices"]], expected)
+        self.assertEqual([c["index"] for c in best["choices"]], [0, 1, 2, 3])
+        self.assertEqual(best["usage"]["completion_tokens"], alone["usage"]["completion_tokens"])
+        quiet = self.server.complete(PROMPTS[:2], n=2, best_of=5, **{**fields, "logprobs": None})
+        self.assertEqual([(c["text"], c["logprobs"]) for c in quiet["choices"]], [(t, None) for t in expected])
+
     def test_what_is_wrong_is_said_in_openais_form(self):
         for path, body, status in [
                 ("/v1/completions", "{", 400), ("/v1/completions", "[]", 400), ("/v1/completions", "", 400),
@@ -414,6 +518,69 @@ class Serve(unittest.TestCase):
         for target, status in [(b"http://x/livez", 200), (b"HTTP://x:80/livez", 200), (b"http://x", 200), (b"http://x/nothing", 404)]:
             self.assertTrue(talk(b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % target)
                             .startswith(b"HTTP/1.1 %d " % status), target)
+
+    def talk(self, data):
+        """The answers to raw bytes: [(status, headers, body)], those without a body last."""
+        with socket.create_connection(("127.0.0.1", self.server.port), seconds(30)) as s:
+            try:
+                s.sendall(data)
+            except OSError:
+                pass  # refused before all of it was sent
+            text = b""
+            try:
+                while part := s.recv(1 << 16):
+                    text += part
+            except ConnectionError:
+                pass
+        answers = []
+        while text:
+            head, _, text = text.partition(b"\r\n\r\n")
+            first, *lines = head.decode().split("\r\n")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+            size = int(headers.get("content-length", 0))
+            answers.append((int(first.split()[1]), headers, text[:size]))
+            text = text[size:]
+        return answers
+
+    def refused(self, data, status):
+        """The one answer to raw bytes is an error in OpenAI's form."""
+        (got, headers, body), = self.talk(data)
+        self.assertEqual((got, headers["content-type"]), (status, "application/json"), (data[:80], body))
+        error = json.loads(body)["error"]
+        self.assertEqual(set(error), {"message", "type", "param", "code"})
+        line = self.server.event("request", lambda l: l["id"] == headers["x-request-id"])
+        self.assertEqual(line["status"], status)
+        return error
+
+    def test_what_is_no_http_is_refused_in_openais_form(self):
+        end = b"Host: x\r\nConnection: close\r\n\r\n"
+        post = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        before = self.server.metrics()['bellmetal:http_responses_total{class="4xx"}']
+        for data, status in [
+                (b"GET  HTTP/1.1\r\n" + end, 400), (b"GET /livez\r\n\r\n", 400), (b"GET /livez HTTP/1.1\r\nHost x\r\n\r\n", 400),
+                (post + b"Content-Length: ten\r\n\r\n{}", 400), (post + b"Content-Length: -2\r\n\r\n{}", 400),
+                (post + b"Content-Length: 99999999999999999999999\r\n\r\n{}", 413),
+                (post + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n{}\r\n0\r\n\r\n", 400),
+                (post + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 20 + b"\r\n", 413),
+                (post + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 400),
+                (b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n" + end, 414),
+                (b"GET /livez HTTP/1.1\r\nX: " + b"a" * 100000 + b"\r\n" + end, 431),
+                (b"GET /livez HTTP/1.1\r\n" + b"X: a\r\n" * 20000 + end, 431),
+                (b"GET /livez HTTP/1.1\r\n\r\n", 400), (b"GET /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+                (b"GET /livez%00x HTTP/1.1\r\n" + end, 400), (b"GET /livez?a=%00 HTTP/1.1\r\n" + end, 400)]:
+            self.assertEqual(self.refused(data, status)["type"], "invalid_request_error")
+        self.assertEqual(self.server.metrics()['bellmetal:http_responses_total{class="4xx"}'], before + 16)
+        self.assertEqual(self.refused(post + b"Transfer-Encoding: gzip\r\n\r\n", 501)["type"], "invalid_request_error")
+        self.assertEqual(self.refused(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505)["type"], "server_error")
+        # What is whole before it is answered.
+        first, second = self.talk(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET /livez HTTP/1.1\r\n\r\n")
+        self.assertEqual((first[0], second[0]), (200, 400))
+        self.assertEqual(self.talk(b"GET /livez HTTP/1.0\r\n\r\n")[0][0], 200)  # which knows no Host
+
+    def test_bodies_are_taken_as_they_are(self):
+        for coding, status in [("gzip", 415), ("br", 415), ("identity", 200), ("Identity", 200)]:
+            got, _, data = self.server.ask("POST", "/tokenize", '{"prompt": "a"}', Content_Encoding=coding)
+            self.assertEqual(got, status, (coding, data))
 
     def test_schemas_of_tools_that_are_wrong_are_said(self):
         endless = {"type": "function", "function": {"name": "f", "parameters": {"$ref": "#"}}}
@@ -540,9 +707,42 @@ class ServeSlow(unittest.TestCase):
         refused = subprocess.run([BELLMETAL, "serve", MODEL, "--listen", "0.0.0.0:0"], stderr=subprocess.PIPE, check=False)
         self.assertEqual(refused.returncode, 2)
         self.assertIn(b"--api-key-file", refused.stderr)
-        missing = subprocess.run([BELLMETAL, "serve", "/nonexistent.gguf", "--listen", "127.0.0.1:0"],
-                                 stderr=subprocess.PIPE, check=False)
-        self.assertEqual(missing.returncode, 4)
+        for options, code, cause in [(["/nonexistent.gguf"], 4, b"/nonexistent.gguf"), ([MODEL, "--ctx", "513"], 2, b"--ctx 513"),
+                                     (["m=" + MODEL, "--ctx", "513"], 2, b"512"), ([MODEL, "--device", "FOO"], 2, b"REF"),
+                                     ([MODEL, "--device", "CPU,CPUU"], 2, b"CPU"), (["/tmp"], 4, b"/tmp/config.json")]:
+            wrong = subprocess.run([BELLMETAL, "serve", *options, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, check=False)
+            self.assertEqual(wrong.returncode, code, wrong)
+            self.assertIn(cause, wrong.stderr)
+
+    def test_what_a_file_recommends_goes_behind_what_is_asked_for(self):
+        prompt = "Zebras"  # which it has not learned by heart
+        plain = Server()
+        greedy = plain.complete(prompt)["choices"][0]["text"]
+        drawn = [plain.complete(prompt, temperature=1.8, seed=5, **more)["choices"][0]["text"] for more in ({}, {"top_k": 2})]
+        first, = json.loads(plain.ask("POST", "/tokenize", {"prompt": greedy[0], "add_special_tokens": False})[2])["tokens"]
+        self.assertEqual(plain.stop(), 0)
+        self.assertEqual(len({greedy, *drawn}), 3)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "m.gguf")
+            add_keys(MODEL, path, {"general.sampling.top_k": 1, "general.sampling.temp": 0.9})
+            server = Server(model=path)
+
+            def text(**fields):
+                status, _, data = server.ask("POST", "/v1/completions", {"prompt": prompt, "max_tokens": TOKENS, "seed": 5, **fields})
+                self.assertEqual(status, 200, data)
+                return json.loads(data)["choices"][0]["text"]
+            self.assertEqual(text(), greedy)  # one candidate
+            self.assertEqual(text(top_k=0, temperature=1.8), drawn[0])
+            self.assertEqual(text(top_k=2, temperature=1.8), drawn[1])
+            self.assertNotEqual(text(top_k=0), drawn[0])
+            self.assertEqual(server.stop(), 0)
+            add_keys(MODEL, path, {"tokenizer.ggml.suppress_tokens": [first, 100000], "general.sampling.temp": 0.0})
+            server = Server(model=path)
+            other = text()
+            self.assertNotIn(greedy[0], other)
+            self.assertEqual(text(logit_bias={str(first): 0}), greedy)
+            self.assertEqual(text(temperature=1.8, logit_bias={str(first): 0}), drawn[0])
+            self.assertEqual(server.stop(), 0)
 
     def test_recurrent_models(self):
         try:

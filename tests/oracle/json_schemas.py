@@ -9,11 +9,13 @@ JSON that the validator accepts. Exits with 77 without jsonschema.
 
 import argparse
 import datetime
+import ipaddress
 import json
 import random
 import re
 import subprocess
 import sys
+import urllib.parse
 
 try:
     import jsonschema
@@ -38,6 +40,9 @@ SCHEMAS = [
     {"type": "string", "pattern": "^[A-Z]{2}-[0-9]{3,4}$"}, {"type": "string", "pattern": "ab+c"},
     {"type": "string", "pattern": "^(?:red|green|[^a-z\"\\\\]{2})$|^x"}, {"pattern": "^\\S+@\\S+\\.[a-z]{2,3}$"},
     {"format": "date"}, {"format": "date-time"}, {"format": "time"}, {"format": "uuid"},
+    {"format": "email"}, {"format": "hostname"}, {"format": "ipv4"}, {"format": "ipv6"}, {"format": "uri", "minLength": 1, "maxLength": 2083},
+    {"format": "duration"}, {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, {"type": "number", "minimum": -0.75, "maximum": 12.5},
+    {"type": "number", "exclusiveMaximum": -0.001}, {"type": "number", "exclusiveMinimum": 999999.5},
     {"anyOf": [{"type": "integer", "minimum": 5}, {"type": "string", "maxLength": 2}]},
     {"oneOf": [{"type": "object", "properties": {"kind": {"const": "circle"}, "r": {"type": "number"}}, "required": ["kind", "r"]},
                {"type": "object", "properties": {"kind": {"enum": ["square", "box"]}, "side": {"type": "integer"}},
@@ -69,7 +74,11 @@ def random_schema(rng, depth):
             schema[rng.choice(["maximum", "exclusiveMaximum"])] = high + 1
         return schema
     if kind == "number":
-        low = rng.randint(-50, 50)
+        low = rng.choice([rng.randint(-50, 50), rng.randint(-5000000, 5000000) / 10 ** rng.randint(1, 6)])
+        edges = {rng.choice(["minimum", "exclusiveMinimum"]): low, rng.choice(["maximum", "exclusiveMaximum"]): low + rng.randint(1, 99) / 10}
+        if all(abs(edge) < 1e6 and float(f"{edge:.6f}") == edge for edge in edges.values()) and rng.random() < 0.5:
+            return {"type": "number", **edges}
+        low = round(low)
         return rng.choice([{"type": "number"}, {"type": "number", "minimum": low}, {"type": "number", "maximum": low},
                            {"type": "number", "minimum": low, "maximum": low + rng.randint(0, 30)}])
     if kind == "string":
@@ -131,6 +140,21 @@ def check(schema, text):
     is_uuid = isinstance(schema, dict) and schema.get("format") == "uuid"
     if is_uuid and not re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", value):
         return "no uuid"
+    kind = schema.get("format") if isinstance(schema, dict) else None
+    try:
+        if kind in ("ipv4", "ipv6"):
+            (ipaddress.IPv4Address if kind == "ipv4" else ipaddress.IPv6Address)(value)
+        if kind == "uri" and not urllib.parse.urlsplit(value).hostname:
+            return "no uri"
+    except ValueError as error:
+        return str(error)
+    if kind == "email" and not re.fullmatch(r"[\w+-]+(\.[\w+-]+)*@([A-Za-z0-9](-*[A-Za-z0-9])*)(\.[A-Za-z0-9](-*[A-Za-z0-9])*)+", value):
+        return "no email"
+    if kind == "hostname" and not re.fullmatch(r"(?=.{1,253}$)[A-Za-z0-9](-*[A-Za-z0-9])*(\.[A-Za-z0-9](-*[A-Za-z0-9])*)*", value):
+        return "no hostname"
+    if kind == "duration" and (value[-1] in "PT" or not re.fullmatch(
+            r"P(\d+W|(\d+Y)?(\d+M)?(\d+D)?(T(\d+H)?(\d+M)?(\d+S)?)?)", value)):
+        return "no duration"
     errors = list(jsonschema.Draft202012Validator(schema).iter_errors(value))
     return errors[0].message if errors else None
 

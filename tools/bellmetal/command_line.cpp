@@ -40,6 +40,10 @@ std::string unknown_word(const CLI::App& app) {
     for (const CLI::App* one : command->get_subcommands([](const CLI::App*) { return true; }))
       names.push_back(one->get_name());
   const std::string given = word.substr(0, word.find('='));
+  // There are no commands below this one: it takes fewer arguments than it was given.
+  if (!is_option && names.empty())
+    return fmt::format("\"{}\" is one argument too many; `{} --help` lists what there is", given,
+                       app.get_name() + " " + command->get_name());
   return fmt::format(
       "unknown {} \"{}\"{}; `{} --help` lists what there is", is_option ? "option" : "command",
       given,
@@ -55,6 +59,42 @@ int finish_devices(int code) {
     if (const Status done = device->synchronize(); !done && is_device_error(done.error().code))
       code = report(done.error(), false);
   return code;
+}
+
+/// `bellmetal help [COMMAND…]`: what COMMAND --help prints.
+void add_help(CLI::App& app, Run& run) {
+  CLI::App* command = app.add_subcommand("help", "Show what a command takes, as COMMAND --help");
+  auto words = std::make_shared<std::vector<std::string>>();
+  command->add_option("COMMAND", *words, "A command, or a command and what follows it: gpu boot");
+  command->footer(examples("bellmetal help serve\nbellmetal help gpu boot"));
+  command->callback([&app, &run, words] {
+    run = [&app, words] {
+      const CLI::App* at = &app;
+      std::string before;
+      for (const std::string& word : *words) {
+        std::vector<std::string_view> names;
+        const CLI::App* next = nullptr;
+        for (const CLI::App* one : at->get_subcommands([](const CLI::App*) { return true; })) {
+          names.emplace_back(one->get_name());
+          if (one->get_name() == word) next = one;
+        }
+        before += (before.empty() ? "" : " ") + at->get_name();
+        if (!next) {
+          print_error(
+              fmt::format("bellmetal: unknown command \"{}\"{}; `{} --help` lists what "
+                          "there is\n",
+                          word, runtime::did_you_mean(word, names), before));
+          return static_cast<int>(kUsage);
+        }
+        at = next;
+      }
+      // The whole program's would be that of the command it was asked by.
+      fmt::print("{}", at == &app ? app.get_formatter()->make_help(&app, app.get_name(),
+                                                                   CLI::AppFormatMode::Normal)
+                                  : at->help(before));
+      return static_cast<int>(kOk);
+    };
+  });
 }
 
 int parse_and_run(int argc, const char* const* argv) {
@@ -82,6 +122,7 @@ int parse_and_run(int argc, const char* const* argv) {
   add_doctor(app, run);
   add_env(app, run);
   add_version(app, run);
+  add_help(app, run);
   std::string firmware_dir;
   for (const char* name : {"generate", "chat", "serve", "selftest"})
     app.get_subcommand(name)->add_option(

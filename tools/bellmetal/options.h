@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct ModelOptions {
 
 /// How tokens are chosen and when the text ends; see models/sampler.h.
 struct SamplingOptions {
+  /// Those of the command line by their long names: the model's file has a say in the others.
+  std::set<std::string> given;
   float temperature = 0;  ///< 0: always the most likely token
   uint32_t top_k = 0;     ///< 0: all
   float top_p = 1;

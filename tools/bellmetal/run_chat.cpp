@@ -310,7 +310,7 @@ int run_chat(const ChatOptions& options) {
   const auto model_settings = ModelSettings::apply(options.model);
   if (!model_settings)
     return report_file(model_settings.error(), options.model.bundle, options.model.json);
-  const auto plan = plan_sampling(options.sampling);
+  auto plan = plan_sampling(options.sampling);
   if (!plan) return report(plan.error(), options.model.json);
   const bool is_terminal = ::isatty(STDIN_FILENO) != 0 && ::isatty(STDERR_FILENO) != 0;
   TextModel model;
@@ -319,7 +319,7 @@ int run_chat(const ChatOptions& options) {
     // Until there is somebody to talk to, Ctrl-C ends the program as it ends others.
     InterruptScope interrupt;
     if (const int code = model.open(options.model); code != kOk) return code;
-    if (const Status known = check_biases(*plan, model.tokenizer()); !known)
+    if (const Status known = finish_plan(options.sampling, model, &*plan); !known)
       return report(known.error(), options.model.json);
     if (const int code = conversation.open(*plan); code != kOk) return code;
     ChatLoop loop(options, conversation);

@@ -68,7 +68,7 @@ int generate(const GenerateOptions& options, SplitModel* split) {
   if (!prompt)
     return options.prompt_file.empty() ? report(prompt.error(), as_json)
                                        : report_file(prompt.error(), options.prompt_file, as_json);
-  const auto plan = plan_sampling(options.sampling);
+  auto plan = plan_sampling(options.sampling);
   if (!plan) return report(plan.error(), as_json);
   TextModel model;
   if (const int code = model.open(options.model, split ? split->next_stage() : nullptr);
@@ -77,7 +77,7 @@ int generate(const GenerateOptions& options, SplitModel* split) {
   if (split)
     if (const Status loaded = split->wait_loaded(); !loaded)
       return report_file(loaded.error(), options.model.path, as_json);
-  if (const Status known = check_biases(*plan, model.tokenizer()); !known)
+  if (const Status known = finish_plan(options.sampling, model, &*plan); !known)
     return report(known.error(), as_json);
   Answerer answerer(model, options.sampling, *plan);
   const auto tokens = model.tokenizer().encode(*prompt);

@@ -7,6 +7,8 @@
 
 #include "models/llama.h"
 #include "models/safetensors.h"
+#include "runtime/device.h"
+#include "runtime/device_list.h"
 #include "tools/bellmetal/options.h"
 #include "tools/bellmetal/output.h"
 #include "tools/bellmetal/text_model.h"
@@ -222,6 +224,9 @@ void print_tables(const Contents& contents, const InspectOptions& options) {
 }  // namespace
 
 int run_inspect(const InspectOptions& options) {
+  for (const std::string& name : runtime::device_list(options.device))
+    if (const Status known = runtime::check_device_name(name); !known)
+      return report(known.error(), options.json);
   const bool is_safetensors =
       options.file.ends_with(".safetensors") || options.file.ends_with(".json");
   const auto contents = is_safetensors ? read_safetensors(options.file) : read_gguf(options);

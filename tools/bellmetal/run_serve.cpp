@@ -10,7 +10,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/gguf.h"
+#include "models/llama_config.h"
 #include "runtime/base/env.h"
+#include "runtime/device.h"
+#include "runtime/device_list.h"
 #include "serve/model_file.h"
 #include "serve/server.h"
 #include "serve/service.h"
@@ -73,16 +77,40 @@ class HeldSignals {
 
 using Models = serve::Server::Models;
 
+/// Of a MODEL, which may be NAME=FILE. A file whose name holds "=" is one all the same.
+std::string path_of(const std::string& text) {
+  const size_t equals = std::filesystem::exists(text) ? std::string::npos : text.find('=');
+  return equals == std::string::npos ? text : text.substr(equals + 1);
+}
+
+/// What would otherwise look like a fault of a model's file, when it is loaded.
+/// Errors: kInvalidArgument naming --device or --ctx.
+Status check_options(const ServeOptions& o) {
+  if (!o.device.empty())
+    for (const std::string& name : runtime::device_list(o.device))
+      BM_TRY(runtime::check_device_name(name));
+  for (const std::string& text : o.models) {
+    const std::string path = path_of(text);
+    // Loading tells what is wrong with a file.
+    const auto file = models::GgufFile::open(path);
+    if (!file) continue;
+    const auto config = models::LlamaConfig::from_gguf(*file);
+    if (config && o.context > config->context_length)
+      return fail(Code::kInvalidArgument,
+                  "{}: --ctx {} exceeds the {} positions the model was made for", path, o.context,
+                  config->context_length);
+  }
+  return {};
+}
+
 Result<Models> host_models(const ServeOptions& o) {
   Models out;
   std::set<std::string> names;
   for (const std::string& text : o.models) {
-    // A file whose name holds "=" is one all the same.
-    const size_t equals = std::filesystem::exists(text) ? std::string::npos : text.find('=');
     serve::HostedModelOptions m;
-    m.path = equals == std::string::npos ? text : text.substr(equals + 1);
-    m.name = equals == std::string::npos ? std::filesystem::path(text).stem().string()
-                                         : text.substr(0, equals);
+    m.path = path_of(text);
+    m.name = m.path == text ? std::filesystem::path(text).stem().string()
+                            : text.substr(0, text.size() - m.path.size() - 1);
     if (!names.insert(m.name).second)
       return fail(Code::kInvalidArgument, "two models are named \"{}\"; give names: NAME=FILE",
                   m.name);
@@ -208,6 +236,7 @@ int run_serve(const ServeOptions& o) {
            o.json);
     return kUsage;
   }
+  if (const Status fits = check_options(o); !fits) return report(fits.error(), o.json);
   options.socket = socket->fd;
   auto hosted = host_models(o);
   if (!hosted) return report(hosted.error(), o.json), kUsage;

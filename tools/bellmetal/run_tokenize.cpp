@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/gguf.h"
+#include "models/hugging_face.h"
 #include "models/tokenizer.h"
 #include "runtime/base/result.h"
 #include "tools/bellmetal/options.h"
@@ -125,12 +126,12 @@ int run_tokenize(const TokenizeOptions& options) {
   if (!options.text && options.file.empty() && !options.decode)
     return report(Error{Code::kInvalidArgument, "a TEXT, --file or --decode is needed"}, kUsage,
                   options.json);
-  const auto file = models::GgufFile::open(options.model);
+  const auto file = models::is_folder(options.model)
+                        ? models::open_hugging_face_tokenizer(options.model)
+                        : models::GgufFile::open(options.model);
   if (!file) return report_file(file.error(), options.model, options.json);
   const auto tokenizer = models::Tokenizer::from_gguf(*file);
-  if (!tokenizer)
-    return report(Error{tokenizer.error().code, options.model + ": " + tokenizer.error().message},
-                  options.json);
+  if (!tokenizer) return report_file(tokenizer.error(), options.model, options.json);
   if (options.decode) return print_text(**tokenizer, options);
   auto text = options.file.empty() ? Result<std::string>(*options.text) : read_text(options.file);
   if (!text) return report_file(text.error(), options.file, options.json);

@@ -156,6 +156,10 @@ void add_sampling_flags(CLI::App& command, SamplingOptions& o) {
       ->capture_default_str();
   add_truncation_flags(command, o);
   add_penalty_flags(command, o);
+  for (CLI::Option* option : command.get_options())
+    if (!option->get_lnames().empty())
+      option->each(
+          [&o, option](const std::string&) { o.given.insert(option->get_lnames().front()); });
   command.add_option("-s,--seed", o.seed, "Seed of the choices; the same seed gives the same text")
       ->check(whole_number());
   add_output_flags(command, o);

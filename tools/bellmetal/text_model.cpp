@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -11,6 +12,7 @@
 
 #include "models/grammar/json_schema.h"
 #include "models/llama_kept_weights.h"
+#include "models/sampler_defaults.h"
 #include "models/stop_strings.h"
 #include "runtime/base/env.h"
 #include "runtime/base/trust.h"
@@ -191,11 +193,31 @@ Result<SamplingPlan> plan_sampling(const SamplingOptions& options) {
   return plan;
 }
 
-Status check_biases(const SamplingPlan& plan, const models::Tokenizer& tokenizer) {
-  for (const models::LogitBias& b : plan.sampler.logit_bias)
-    if (static_cast<size_t>(b.token) >= tokenizer.size())
+Status finish_plan(const SamplingOptions& options, const TextModel& model, SamplingPlan* plan) {
+  models::SamplerOptions& s = plan->sampler;
+  const size_t size = model.tokenizer().size();
+  for (const models::LogitBias& b : s.logit_bias)
+    if (static_cast<size_t>(b.token) >= size)
       return fail(Code::kInvalidArgument, "--logit-bias: token {} is outside the vocabulary of {}",
-                  b.token, tokenizer.size());
+                  b.token, size);
+  const models::SamplerDefaults file = models::sampler_defaults(model.file());
+  const auto take = [&](const char* name, const auto& recommended, auto* into) {
+    if (recommended && !options.given.contains(name)) *into = *recommended;
+  };
+  take("temperature", file.temperature, &s.temperature);
+  take("top-k", file.top_k, &s.top_k);
+  take("top-p", file.top_p, &s.top_p);
+  take("min-p", file.min_p, &s.min_p);
+  take("repeat-penalty", file.repeat_penalty, &s.repeat_penalty);
+  take("repeat-last-n", file.repeat_window, &s.repeat_window);
+  take("mirostat-ent", file.mirostat_tau, &s.mirostat_tau);
+  take("mirostat-lr", file.mirostat_eta, &s.mirostat_eta);
+  // In place of these, unless one of them is asked for.
+  const auto is_given = [&](const char* name) { return options.given.contains(name); };
+  if (std::ranges::none_of(std::initializer_list<const char*>{"top-k", "top-p", "min-p", "typical"},
+                           is_given))
+    take("mirostat", file.mirostat, &s.mirostat);
+  file.suppress(&s.logit_bias);
   return {};
 }
 

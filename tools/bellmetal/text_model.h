@@ -93,8 +93,9 @@ struct SamplingPlan {
 /// Errors: kInvalidArgument naming an option; what is wrong with a grammar, a schema or their file.
 Result<SamplingPlan> plan_sampling(const SamplingOptions& options);
 
+/// What was not asked for as the model's file recommends it (models/sampler_defaults.h).
 /// Errors: kInvalidArgument naming a token of --logit-bias that the model does not know.
-Status check_biases(const SamplingPlan& plan, const models::Tokenizer& tokenizer);
+Status finish_plan(const SamplingOptions& options, const TextModel& model, SamplingPlan* plan);
 
 /// Makes answers with one sampler, whose draws and window go on from one to the next.
 class Answerer {

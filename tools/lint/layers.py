@@ -111,7 +111,7 @@ WALLS = [
     (re.compile(r"^libusb"), ["drivers/transport/usb"]),
     (re.compile(r"^linux/vfio\.h$"), ["drivers/transport"]),
     (re.compile(r"^(lzma|zstd)\.h$"), ["firmware/decompress.cpp"]),
-    (re.compile(r"^microhttpd\.h$"), ["serve/server.cpp"]),
+    (re.compile(r"^microhttpd\.h$"), ["serve/microhttpd.h"]),
     (re.compile(r"^sqlite3\.h$"), ["compiler/cache/sqlite.cpp"]),
     (re.compile(r"^(histedit|editline/)"), ["tools/bellmetal/line_editor.cpp"]),
 ]

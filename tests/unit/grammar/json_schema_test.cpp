@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <random>
 
 #include "models/grammar/grammar_matcher.h"
 #include "models/grammar/number_grammar.h"
@@ -185,6 +186,99 @@ TEST(JsonSchema, CombinesSchemas) {
   EXPECT_FALSE(takes(R"({"enum":["a",1,null],"type":"string"})", "1"));
 }
 
+/// Thousandths as JSON writes them.
+std::string decimal(int64_t thousandths) {
+  std::string text = fmt::format("{:.3f}", static_cast<double>(std::abs(thousandths)) / 1000);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.ends_with('.')) text.pop_back();
+  return (thousandths < 0 ? "-" : "") + text;
+}
+
+TEST(JsonSchema, BoundsOfNumbersAreKeptToTheDigit) {
+  std::mt19937 random(11);
+  const auto draw = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+  };
+  size_t inside = 0, outside = 0;
+  for (int round = 0; round < 150; ++round) {
+    // Of one, two or three digits behind the point.
+    const int64_t step = round % 3 == 0 ? 1 : round % 3 == 1 ? 10 : 100;
+    const int64_t low = draw(-2500 / step, 2500 / step) * step;
+    const int64_t high = low + draw(1, round % 2 == 0 ? 3000 / step : 3) * step;
+    const bool has_low = random() % 4 != 0, has_high = !has_low || random() % 4 != 0;
+    const bool is_above = random() % 2 == 0, is_below = random() % 2 == 0;
+    std::string schema = R"({"type":"number")";
+    if (has_low)
+      schema += fmt::format(R"(,"{}":{})", is_above ? "exclusiveMinimum" : "minimum", decimal(low));
+    if (has_high)
+      schema +=
+          fmt::format(R"(,"{}":{})", is_below ? "exclusiveMaximum" : "maximum", decimal(high));
+    schema += "}";
+    const auto gbnf = grammar_of_json_schema(schema);
+    ASSERT_TRUE(gbnf) << schema << gbnf.error().message;
+    const auto parsed = Grammar::parse(*gbnf);
+    ASSERT_TRUE(parsed) << parsed.error().message << "\n" << *gbnf;
+    const auto grammar = std::make_shared<const Grammar>(*parsed);
+    for (int k = 0; k < 60; ++k) {
+      const int64_t value = k < 20   ? low + draw(-30, 30)
+                            : k < 40 ? high + draw(-30, 30)
+                                     : draw(-6000, 6000);
+      const bool fits = (!has_low || value > low || (value == low && !is_above)) &&
+                        (!has_high || value < high || (value == high && !is_below));
+      GrammarMatcher matcher(grammar, no_tokens());
+      const bool is_taken = matcher.accept_bytes(decimal(value)).has_value() && matcher.can_end();
+      EXPECT_EQ(is_taken, fits) << schema << " " << decimal(value) << "\n" << *gbnf;
+      ++(fits ? inside : outside);
+    }
+  }
+  EXPECT_GT(std::min(inside, outside), 1000u);
+  const char* above = R"({"type":"number","exclusiveMinimum":0})";
+  for (const char* text : {"0.000001", "1", "0.123456789", "12345.5"})
+    EXPECT_TRUE(takes(above, text)) << text;
+  for (const char* text : {"0", "0.0", "-0.5", "-0", "00.1", "0."})
+    EXPECT_FALSE(takes(above, text)) << text;
+  EXPECT_TRUE(takes(R"({"type":"number","minimum":0.5,"maximum":0.5})", "0.50"));
+  EXPECT_NE(error_of(R"({"type":"number","minimum":0.5,"exclusiveMaximum":0.5})"), "no error");
+}
+
+TEST(JsonSchema, FormatsAreThoseOfTheStandard) {
+  const struct {
+    const char* name;
+    std::vector<std::string> good, bad;
+  } rows[] = {
+      {"email",
+       {"a@b.ch", "first.last+tag@mail.example.org"},
+       {"a", "a@b", "@b.ch", "a..b@c.ch", "a@-b.ch", "a b@c.ch"}},
+      {"hostname", {"a", "www.example-1.org"}, {"", "-a", "a-", "a..b", "a_b", ".a"}},
+      {"ipv4", {"0.0.0.0", "255.249.199.9"}, {"256.0.0.1", "1.2.3", "01.2.3.4", "1.2.3.4.5"}},
+      {"ipv6",
+       {"::", "::1", "1:2:3:4:5:6:7:8", "fe80::1:2", "a:b:c::d:e:f:1"},
+       {":", "1:2", "1:2:3:4:5:6:7:8:9", "12345::", "g::1", "1::2::3", "1:::2"}},
+      {"uri",
+       {"https://example.org", "http://a:80/b/c.html?x=1&y=2#z"},
+       {"example.org", "http://", "http://a b", "a:b"}},
+      {"duration",
+       {"P1D", "P2W", "P1Y2M3DT4H5M6S", "PT5M", "P3M"},
+       {"P", "PT", "1D", "P1S", "P1W2D", "P1DT"}},
+  };
+  for (const auto& row : rows) {
+    const std::string schema = fmt::format(R"({{"type":"string","format":"{}"}})", row.name);
+    for (const std::string& text : row.good)
+      EXPECT_TRUE(takes(schema, "\"" + text + "\"")) << row.name << " " << text;
+    for (const std::string& text : row.bad)
+      EXPECT_FALSE(takes(schema, "\"" + text + "\"")) << row.name << " " << text;
+  }
+  // What others say beside them: bounds that hold anyway, and names that mean nothing.
+  EXPECT_TRUE(
+      takes(R"({"type":"string","format":"uri","minLength":1,"maxLength":2083})", "\"ftp://a/b\""));
+  EXPECT_TRUE(takes(R"({"type":"string","format":"password","minLength":2})", "\"any\""));
+  EXPECT_FALSE(takes(R"({"type":"string","format":"password","minLength":2})", "\"a\""));
+  EXPECT_TRUE(takes(R"({"type":"integer","format":"int32"})", "7"));
+  EXPECT_TRUE(takes(R"({"propertyNames":{"type":"string"},"additionalProperties":{"type":"null"}})",
+                    R"({"a":null})"));
+  EXPECT_TRUE(takes(R"({"$id":"x","anyOf":[{"type":"null"}],"discriminator":{}})", "null"));
+}
+
 TEST(JsonSchema, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_EQ(error_of(R"({"not":{}})"), "JSON schema, at the top: \"not\" is not supported");
   EXPECT_EQ(error_of(R"({"properties":{"a":{"multipleOf":2}}})"),
@@ -197,9 +291,11 @@ TEST(JsonSchema, WhatIsNotSupportedIsRefusedByName) {
         << message;
   }
   for (const char* schema :
-       {R"({"format":"email"})", R"({"oneOf":[{"type":"integer"},{"type":"number"}]})",
-        R"({"oneOf":[{},{"type":"null"}]})", R"({"oneOf":[{"properties":{}},{"type":"null"}]})",
-        R"({"type":"number","exclusiveMinimum":0})", R"({"type":"number","minimum":0.5})",
+       {R"({"format":"regex"})", R"({"format":"ipv4","maxLength":9})",
+        R"({"oneOf":[{"type":"integer"},{"type":"number"}]})", R"({"oneOf":[{},{"type":"null"}]})",
+        R"({"oneOf":[{"properties":{}},{"type":"null"}]})",
+        R"({"type":"number","exclusiveMinimum":1e6})", R"({"type":"number","minimum":1e-7})",
+        R"({"propertyNames":{"pattern":"a"}})", R"({"properties":{"a":{"$id":"b"}}})",
         R"({"pattern":"a","minLength":2})", R"({"$ref":"other.json"})", R"({"$ref":"#anchor"})",
         R"({"items":[{}]})", R"x({"pattern":"(?=a)"})x", R"({"enum":[1],"minimum":2})",
         R"({"allOf":[{"additionalProperties":false},{"properties":{"a":{}}}]})",

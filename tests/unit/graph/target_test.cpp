@@ -95,7 +95,8 @@ TEST(Target, UnknownDeviceOffersTheNearestName) {
   const std::string_view known[] = {"CPU", "AMD", "NV", "NULL"};
   EXPECT_EQ(error_of("AMP", known), "unknown device \"AMP\", did you mean \"AMD\"?");
   EXPECT_EQ(error_of("cpuu", known), "unknown device \"CPUU\", did you mean \"CPU\"?");
-  EXPECT_EQ(error_of("WEBGPUXYZ", known), "unknown device \"WEBGPUXYZ\"");
+  EXPECT_EQ(error_of("WEBGPUXYZ", known),
+            "unknown device \"WEBGPUXYZ\" (there are: CPU AMD NV NULL)");
   EXPECT_EQ(error_of("nv", known), "no error");
 }
 

@@ -7,6 +7,7 @@
 
 #include "models/hugging_face.h"
 #include "models/llama_session.h"
+#include "models/sampler_defaults.h"
 #include "tests/unit/formats/test_support.h"
 
 namespace bm::models {
@@ -125,6 +126,27 @@ Error refusal_of(const std::string& config) {
   std::ofstream(folder.file("config.json")) << config;
   const auto file = GgufFile::open(folder.file(""));
   return file ? Error{} : file.error();
+}
+
+TEST(HuggingFace, GenerationConfigSaysHowTokensAreChosen) {
+  const test::TempFolder folder;
+  const auto write = [&](const char* name, const char* text) {
+    std::ofstream(folder.file(name)) << text;
+  };
+  write("tokenizer.json", R"({"model":{"type":"BPE","vocab":{"a":0},"merges":[]}})");
+  write("generation_config.json",
+        R"({"temperature":0.6,"top_p":0.9,"top_k":20,"repetition_penalty":1.1,"min_p":null,
+            "suppress_tokens":[3,"x",-1],"eos_token_id":[7,8]})");
+  const auto file = open_hugging_face_tokenizer(folder.file(""));
+  ASSERT_TRUE(file) << file.error().message;
+  const SamplerDefaults got = sampler_defaults(*file);
+  EXPECT_EQ(got.temperature, 0.6F);
+  EXPECT_EQ(got.top_p, 0.9F);
+  EXPECT_EQ(got.top_k, 20u);
+  EXPECT_EQ(got.repeat_penalty, 1.1F);
+  EXPECT_FALSE(got.min_p);
+  EXPECT_EQ(got.suppressed, (std::vector<int32_t>{3}));
+  EXPECT_EQ(file->get_i32s("bellmetal.end_token_ids").value(), (std::vector<int32_t>{7, 8}));
 }
 
 TEST(HuggingFace, SaysWhatItDoesNotDo) {

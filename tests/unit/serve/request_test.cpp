@@ -25,7 +25,7 @@ TEST(Request, AChatHasOpenAisFieldsAndDefaults) {
   EXPECT_EQ(r->top_logprobs, 3u);
   EXPECT_EQ(r->n, 2u);
   EXPECT_TRUE(r->is_stream && r->has_stream_usage);
-  EXPECT_EQ(r->temperature, 1.0F);
+  EXPECT_FALSE(r->temperature || r->top_p || r->top_k);  // the model's file has a say
   const auto plain = parse_completion(R"({"prompt":"a"})");
   ASSERT_TRUE(plain);
   EXPECT_EQ(plain->max_tokens, 16u);
@@ -40,6 +40,15 @@ TEST(Request, FieldsThatCannotBeHadMayBeNull) {
           "stream_options":{"include_obfuscation":false}})");
   ASSERT_TRUE(r) << r.error().message;
   EXPECT_FALSE(r->has_stream_usage);
+}
+
+TEST(Request, ARefusalIsWhatAnAssistantSaid) {
+  const auto r = parse_chat(
+      R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[
+          {"type":"refusal","refusal":"No."}]}],"verbosity":"medium","min_tokens":3})");
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_EQ(r->messages[1]["content"], "No.");
+  EXPECT_EQ(r->min_tokens, 3u);
 }
 
 TEST(Request, AnAnswerWithoutContentHasNull) {
@@ -58,8 +67,10 @@ TEST(Request, WhatIsWrongIsNamed) {
        "invalid_value"},
       {R"({"messages":[{"role":"user","content":"a"}],"functions":[{"name":"f"}]})", "functions",
        "unsupported_parameter"},
-      {R"({"messages":[{"role":"user","content":"a"}],"reasoning_effort":"low"})",
-       "reasoning_effort", "unsupported_parameter"},
+      {R"({"messages":[{"role":"user","content":"a"}],"reasoning_effort":"much"})",
+       "reasoning_effort", "invalid_value"},
+      {R"({"messages":[{"role":"user","content":"a"}],"max_tokens":0})", "max_tokens",
+       "invalid_value"},
       {R"({"messages":[{"role":"user","content":"a"}],"stream":true,
            "stream_options":{"include_obfuscation":true}})",
        "stream_options", "invalid_value"},
@@ -87,6 +98,10 @@ TEST(Request, WhatIsWrongIsNamed) {
        "invalid_value"},
       {R"({"messages":[{"role":"user","content":"a"}],"logit_bias":{"x":1}})", "logit_bias",
        "invalid_value"},
+      {R"({"messages":[{"role":"user","content":"a"}],"verbosity":"low"})", "verbosity",
+       "unsupported_parameter"},
+      {R"({"messages":[{"role":"user","content":"a"}],"min_tokens":3,"max_tokens":2})",
+       "min_tokens", "invalid_value"},
       {R"({"messages":[{"role":"user","content":"a"}],"modalities":["audio"]})", "modalities",
        "unsupported_parameter"},
       {R"({"messages":[{"role":"user","content":"a"}],"response_format":{"type":"xml"}})",
@@ -107,13 +122,76 @@ TEST(Request, WhatIsWrongIsNamed) {
   }
 }
 
+TEST(Request, AnEffortIsAVariableOfTheTemplate) {
+  const auto variables = [](std::string_view more) {
+    const auto r =
+        parse_chat(R"({"messages":[{"role":"user","content":"a"}],)" + std::string(more) + "}");
+    return r ? r->template_variables.dump() : r.error().message;
+  };
+  EXPECT_EQ(variables(R"("reasoning_effort":"low")"), R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(variables(R"("reasoning_effort":"none","chat_template_kwargs":{"x":1})"),
+            R"({"reasoning_effort":"none","enable_thinking":false,"x":1})");
+  EXPECT_EQ(
+      variables(R"("reasoning_effort":"none","chat_template_kwargs":{"enable_thinking":true})"),
+      R"({"reasoning_effort":"none","enable_thinking":true})");
+}
+
+TEST(Request, ToolsThatAreNotAllowedAreNotThere) {
+  const auto chat = [](std::string_view choice) {
+    return parse_chat(R"({"messages":[{"role":"user","content":"a"}],"tools":[
+        {"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}},
+        {"type":"function","function":{"name":"h"}}],"tool_choice":)" +
+                      std::string(choice) + "}");
+  };
+  const auto required = chat(R"({"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[
+      {"type":"function","function":{"name":"h"}},{"type":"function","function":{"name":"f"}}]}})");
+  ASSERT_TRUE(required) << required.error().message;
+  EXPECT_EQ(required->tool_choice, ToolChoice::kRequired);
+  ASSERT_EQ(required->tools.size(), 2u);
+  EXPECT_EQ(required->tools[0]["function"]["name"], "f");
+  EXPECT_EQ(required->tools[1]["function"]["name"], "h");
+  const auto free =
+      chat(R"({"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"g"}]})");
+  ASSERT_TRUE(free) << free.error().message;
+  EXPECT_EQ(free->tool_choice, ToolChoice::kAuto);
+  ASSERT_EQ(free->tools.size(), 1u);
+  EXPECT_EQ(free->tools[0]["function"]["name"], "g");
+  for (const char* bad :
+       {R"({"type":"allowed_tools"})", R"({"type":"allowed_tools","allowed_tools":7})",
+        R"({"type":"allowed_tools","mode":"none","tools":[{"name":"g"}]})",
+        R"({"type":"allowed_tools","mode":"auto","tools":[]})",
+        R"({"type":"allowed_tools","mode":"auto","tools":["g"]})",
+        R"({"type":"allowed_tools","mode":"auto","tools":[{"name":"unknown"}]})"}) {
+    const auto r = chat(bad);
+    ASSERT_FALSE(r) << bad;
+    EXPECT_EQ(r.error().param, "tool_choice.allowed_tools");
+  }
+  EXPECT_FALSE(parse_chat(R"({"messages":[{"role":"user","content":"a"}],
+      "tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"name":"g"}]}})"));
+}
+
+TEST(Request, CompletionsCanScoreAndChoose) {
+  const auto r = parse_completion(R"({"prompt":"a","max_tokens":0,"echo":true,"logprobs":2})");
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_TRUE(r->max_tokens == 0u && r->has_echo && r->top_logprobs == 2u && r->best_of == 1);
+  const auto best = parse_completion(R"({"prompt":["a","b"],"n":2,"best_of":5})");
+  ASSERT_TRUE(best) << best.error().message;
+  EXPECT_TRUE(best->n == 2 && best->best_of == 5);
+  for (const char* bad :
+       {R"({"prompt":"a","n":3,"best_of":2})", R"({"prompt":"a","best_of":2,"stream":true})",
+        R"({"prompt":["a","b"],"best_of":65})", R"({"prompt":"a","min_tokens":17})",
+        R"({"prompt":"a","echo":1})"})
+    EXPECT_FALSE(parse_completion(bad)) << bad;
+  EXPECT_TRUE(parse_completion(R"({"prompt":"a","n":2,"best_of":2,"stream":true})"));
+}
+
 TEST(Request, PromptsAreTextsOrTokens) {
   EXPECT_EQ(parse_completion(R"({"prompt":["a","b"]})")->texts.size(), 2u);
   EXPECT_EQ(parse_completion(R"({"prompt":[1,2]})")->token_lists[0], (std::vector<int32_t>{1, 2}));
   EXPECT_EQ(parse_completion(R"({"prompt":[[1,2],[3]]})")->token_lists.size(), 2u);
   for (const char* bad : {R"({"prompt":[]})", R"({"prompt":[1,"a"]})", R"({"prompt":["a",[1]]})",
                           R"({"prompt":[-1]})", R"({"prompt":[3000000000]})", R"({"prompt":7})",
-                          R"({"prompt":[[]]})", R"({"prompt":["a","b"],"n":16})"})
+                          R"({"prompt":[[]]})", R"({"prompt":["a","b"],"n":65})"})
     EXPECT_FALSE(parse_completion(bad)) << bad;
 }
 

@@ -162,6 +162,11 @@ class Recorder : public Listener {
     changed_.notify_all();
     return tokens_.size() != enough;
   }
+  void on_prompt_token(const ChosenToken& token) override {
+    const std::lock_guard lock(mutex_);
+    EXPECT_TRUE(tokens_.empty());
+    scored.push_back(token);
+  }
   void on_finish(Finish finish, const Timings& timings, const Error* error) override {
     const std::lock_guard lock(mutex_);
     EXPECT_FALSE(finish_) << "told twice";
@@ -189,6 +194,7 @@ class Recorder : public Listener {
   const std::string& message() const { return message_; }
   const ChosenToken& last() const { return last_; }
   size_t enough = 0;
+  std::vector<ChosenToken> scored;  ///< of the prompt; read at the end
 
  private:
   std::mutex mutex_;
@@ -284,6 +290,45 @@ class StateEngine final : public FakeEngine {
   std::vector<std::vector<int32_t>> past_;
   std::vector<std::vector<float>> rows_;
 };
+
+TEST(Scheduler, PromptsAreScoredWholeBesideOthers) {
+  Rig rig;
+  std::mt19937 random(7);
+  std::vector<int32_t> prompt = random_prompt(random, 9);
+  for (const int32_t likely : continuation(prompt, 6)) prompt.push_back(likely);
+  // What the prefix cache has of it would have no logprobs.
+  EXPECT_EQ(rig.submit(prompt, 1).recorder->finish(), Finish::kLength);
+  const auto other = rig.submit(random_prompt(random, 5), 20);
+  const double norm = std::log(std::exp(30.0) + kVocabulary - 1);
+  for (const uint32_t max_tokens : {0U, 2U}) {
+    Job job;
+    job.prompt = prompt;
+    job.max_tokens = max_tokens;
+    job.sampling.temperature = 0;
+    job.scores_prompt = true;
+    job.top_logprobs = 1;
+    const auto recorder = std::make_shared<Recorder>();
+    job.listener = recorder;
+    ASSERT_TRUE(rig.scheduler->submit(std::move(job)));
+    EXPECT_EQ(recorder->finish(), Finish::kLength);
+    EXPECT_EQ(recorder->tokens(), continuation(prompt, max_tokens));
+    EXPECT_EQ(recorder->cached(), 0u);
+    ASSERT_EQ(recorder->scored.size(), prompt.size() - 1);
+    for (size_t i = 1; i < prompt.size(); ++i) {
+      const ChosenToken& token = recorder->scored[i - 1];
+      const int32_t likely = successor(std::span(prompt).first(i));
+      EXPECT_EQ(token.id, prompt[i]);
+      EXPECT_NEAR(token.logprob, (prompt[i] == likely ? 30 : 0) - norm, 1e-9) << i;
+      ASSERT_EQ(token.top.size(), 1u);
+      EXPECT_EQ(token.top[0].first, likely);
+    }
+  }
+  EXPECT_EQ(other.recorder->finish(), Finish::kLength);
+  EXPECT_EQ(other.recorder->tokens().size(), 20u);
+  // A whole context and nothing behind it.
+  EXPECT_TRUE(rig.submit(random_prompt(random, 64), 0).id);
+  EXPECT_FALSE(rig.submit(random_prompt(random, 65), 0).id);
+}
 
 TEST(Scheduler, StatesGoFromTokenToTokenWithoutPrefixesAndGuesses) {
   Rig rig;
@@ -665,11 +710,13 @@ TEST(Scheduler, DeadlinesEndWaitingAndRunningRequests) {
 TEST(Scheduler, RequestsThatCannotFitAreRefusedAtOnce) {
   Rig rig;
   EXPECT_FALSE(rig.submit({}, 1).id);
-  EXPECT_FALSE(rig.submit({1}, 0).id);
   EXPECT_FALSE(rig.submit(std::vector<int32_t>(65, 1), 1).id);
   EXPECT_FALSE(rig.submit(std::vector<int32_t>(60, 1), 6).id);
   const auto fits = rig.submit(std::vector<int32_t>(60, 1), 5);
   EXPECT_EQ(fits.recorder->finish(), Finish::kLength);
+  const auto nothing = rig.submit({1}, 0);  // but to compute the prompt
+  EXPECT_EQ(nothing.recorder->finish(), Finish::kLength);
+  EXPECT_TRUE(nothing.recorder->tokens().empty());
 }
 
 TEST(Scheduler, MemoryForTwoContextsIsNeverPromisedToThree) {
