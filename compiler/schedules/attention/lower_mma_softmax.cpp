@@ -32,9 +32,9 @@ ValueId all_of(std::vector<ValueId> values, F&& join) {
 }  // namespace
 
 /// 2^(distance · scale). Beside MMA the polynomial's instructions would take most of the time. What
-/// is left of the result in 16 bits hides the difference: the instruction is within 2^-22 of it, and
-/// the product before it within 2^-24 of a distance that is below 26 where float16 has more than 0
-/// (together 2^-19), below 134 where bfloat16 has (2^-17).
+/// is left of the result in 16 bits hides the difference: the instruction is within 2^-22 of it,
+/// and the product before it within 2^-24 of a distance that is below 26 where float16 has more
+/// than 0 (together 2^-19), below 134 where bfloat16 has (2^-17).
 ValueId FlashAttention::exp2_of(ValueId distance) {
   if (!b_.target().has_exp2) return b_.exp2_of_distance(distance, p_.scale);
   return b_.fast_exp2(b_.mul(distance, b_.like(distance, p_.scale)));
