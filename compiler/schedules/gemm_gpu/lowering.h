@@ -101,7 +101,8 @@ class PipelinedGemm : MmaGemm {
   bool is_k_major(const MatrixOperand& o) const { return o.is_k_major || p_.has_words(o); }
   /// Of float32 words can be copied beside the work-items wherever they are.
   bool is_async(const Pipe& pipe) const {
-    return pipe.copy == CopyKind::kAsync || p_.has_rounding();
+    return pipe.copy == CopyKind::kAsync || p_.has_rounding() || p_.has_words(p_.left) ||
+           p_.has_words(p_.right);
   }
   void round_stage(const Pipe& pipe, ValueId iteration, ValueId stage, BlockId block);
   void copy_stage(const Pipe& pipe, ValueId iteration, ValueId stage, BlockId block);
