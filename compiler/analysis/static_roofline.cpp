@@ -62,6 +62,7 @@ class Counter {
       a.push_back(*known);
     }
     const bool is_divisor = a.size() == 2 && a[1] != 0;
+    const bool is_shift = a.size() == 2 && a[0] >= 0 && a[1] >= 0 && a[1] < 32;
     switch (v.alu) {
       case Op::kAdd: return a[0] + a[1];
       case Op::kSub: return a[0] - a[1];
@@ -75,6 +76,9 @@ class Counter {
       case Op::kNe: return a[0] != a[1] ? 1 : 0;
       case Op::kAnd: return a[0] & a[1];
       case Op::kOr: return a[0] | a[1];
+      case Op::kXor: return a[0] ^ a[1];
+      case Op::kShl: return is_shift ? std::optional(a[0] << a[1]) : std::nullopt;
+      case Op::kShr: return is_shift ? std::optional(a[0] >> a[1]) : std::nullopt;
       case Op::kNot:
         return v.type.dtype == DType::kBool ? std::optional<int64_t>(!a[0]) : std::optional(~a[0]);
       case Op::kSelect: return a[0] ? a[1] : a[2];

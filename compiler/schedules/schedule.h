@@ -118,7 +118,9 @@ struct MatrixPlan {
   /// of it is K-major.
   bool has_rounding() const { return pipe && info.sub_groups > 1 && info.in == DType::kF32; }
   /// Whether an operand becomes K-major while it is staged, word by word.
-  bool has_words(const MatrixOperand& o) const { return has_rounding() && !o.is_k_major; }
+  bool has_words(const MatrixOperand& o) const {
+    return pipe && info.in == DType::kF32 && !o.is_k_major;
+  }
   uint32_t stage_bytes() const {
     return static_cast<uint32_t>(block_m() + block_n()) * PipePlan::kLineBytes;
   }

@@ -49,6 +49,7 @@ struct PipeInfo {
   uint32_t cu_memory_bytes = 0;  ///< shared memory of all groups on one compute unit
   uint32_t reserved_bytes = 0;   ///< of every group, by the system
   uint32_t cu_items = 1024;      ///< most work-items on one compute unit
+  uint32_t cu_lanes = 128;       ///< work-items that begin an instruction in a cycle
   uint32_t cu_groups = 16;       ///< most groups
   /// From memory, while 1024 work-items do one operation each.
   double cu_bytes = 128;

@@ -121,6 +121,8 @@ constexpr std::array kUnitShapes = {UnitShape{MatrixForm::kNone, 32, 2 * 1024 * 
                                     UnitShape{MatrixForm::kWmma11, 32, 2 * 1024 * 32},
                                     UnitShape{MatrixForm::kWmma12, 32, 2 * 1024 * 32}};
 constexpr uint32_t kUnitGroups = 16;
+/// Two SIMD32, or four SIMD16. Source: AMD RDNA3 and CDNA3 ISA guides.
+constexpr uint32_t kUnitLanes = 64;
 
 }  // namespace
 
@@ -167,6 +169,7 @@ TargetInfo amd_info(const hal::Arch& arch, TargetInfo info) {
   info.dots = dot_rows(row->dots);
   const UnitShape* unit = std::ranges::find(kUnitShapes, row->matrix, &UnitShape::form);
   info.pipe.cu_items = unit->waves * row->wave;
+  info.pipe.cu_lanes = kUnitLanes;
   info.pipe.cu_groups = kUnitGroups;
   info.pipe.cu_registers = unit->registers;
   return info;

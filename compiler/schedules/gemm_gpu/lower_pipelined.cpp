@@ -109,7 +109,7 @@ SlotWords PipelinedGemm::load_fragments(const Pipe& pipe, const MatrixOperand& o
                                         ValueId stage, BlockId block) const {
   const bool is_left = &o == &p_.left;
   const LineFragments f{.is_left = is_left,
-                        .is_k_major = o.is_k_major,
+                        .is_k_major = is_k_major(o),
                         .item_bytes = item_size(o.load->dtype),
                         .lines = p_.stage_k(),
                         .own = is_left ? pipe.tile.own_row : pipe.tile.own_column};

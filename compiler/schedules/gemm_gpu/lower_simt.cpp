@@ -2,6 +2,8 @@
 // every work-item multiplies its share of them; see StagedPlan.
 #include <array>
 #include <bit>
+#include <optional>
+#include <span>
 
 #include "compiler/schedules/gemm_gpu/lowering.h"
 
@@ -38,9 +40,8 @@ void SimtGemm::tile_of_group(ValueId group, BlockId block) {
 
 /// This work-item's share of a factor, and where it goes. Adjacent work-items take what is
 /// adjacent in memory.
-std::vector<std::pair<ValueId, ValueId>> SimtGemm::stage_share(const StagedOperand& o,
-                                                               ValueId first, const Env& env,
-                                                               ValueId k, BlockId block) {
+void SimtGemm::add_share(const StagedOperand& o, bool is_left, const Env& env, BlockId block,
+                         std::vector<Staged>* out) {
   const uint32_t items = p_.items();
   // Element e = item + n·items of the factor, counted along `inner` first.
   const uint32_t inner = o.is_k_major ? p_.steps : o.tile;
@@ -48,23 +49,58 @@ std::vector<std::pair<ValueId, ValueId>> SimtGemm::stage_share(const StagedOpera
   const Expr low = item & (std::min(inner, items) - 1);
   const Expr high = item >> std::countr_zero(std::min(inner, items));
   const Expr &along_own = o.is_k_major ? high : low, &k_own = o.is_k_major ? low : high;
-  // Rows beyond the matrix are not stored: the last one stands for them. Steps of K beyond it add
-  // nothing.
-  Offsets along = lines(o.along, o.tile, b_.add(first, along_own), block);
-  Offsets steps = lines(p_.k, p_.steps, b_.add(k, k_own), block);
+  // Rows beyond the matrix are not stored: the last one stands for them.
+  Offsets along = lines(o.along, o.tile, b_.add(is_left ? s_.row : s_.column, along_own), block);
   const auto row = static_cast<int64_t>(o.row());
   const Expr at = k_own * row + along_own;
-  std::vector<std::pair<ValueId, ValueId>> out;
   for (uint32_t e = 0; e < o.tile * p_.steps; e += items) {
     const int64_t low_offset = e % inner, high_offset = e / inner;
     const int64_t along_offset = o.is_k_major ? high_offset : low_offset;
     const int64_t k_offset = o.is_k_major ? low_offset : high_offset;
-    const Env line = e_.bound(env, o.along, along.at(along_offset).binding);
-    const Offsets::Position step = steps.at(k_offset);
-    ValueId value = e_.emit(o.value, e_.bound(line, p_.k, step.binding));
-    if (step.exists != kNone) value = b_.select(step.exists, value, b_.constant(b_.type(value), 0));
-    out.emplace_back(Expr(at + (k_offset * row + along_offset)), value);
+    out->push_back({.operand = &o,
+                    .array = is_left ? s_.left : s_.right,
+                    .at = Expr(at + (k_offset * row + along_offset)),
+                    .line = e_.bound(env, o.along, along.at(along_offset).binding),
+                    .k_own = k_own,
+                    .k_offset = k_offset});
   }
+}
+
+/// The elements of both factors from step `k` on. Those beyond K add nothing. `is_whole`: none is.
+std::vector<ValueId> SimtGemm::load_shares(std::span<const Staged> shares, ValueId k, bool is_whole,
+                                           BlockId block) {
+  std::vector<ValueId> out;
+  std::optional<Offsets> steps;
+  const StagedOperand* of = nullptr;
+  for (const Staged& share : shares) {
+    const ValueId first = b_.add(k, share.k_own);
+    if (share.operand != of)
+      steps.emplace(is_whole ? Offsets(e_, first, block) : lines(p_.k, p_.steps, first, block));
+    of = share.operand;
+    const Offsets::Position step = steps->at(share.k_offset);
+    ValueId value = e_.emit(of->value, e_.bound(share.line, p_.k, step.binding));
+    if (step.exists != kNone) value = b_.select(step.exists, value, b_.constant(b_.type(value), 0));
+    out.push_back(value);
+  }
+  return out;
+}
+
+/// Only the last steps may not be there: the others are loaded without comparisons.
+std::vector<ValueId> SimtGemm::load_any_shares(std::span<const Staged> shares, ValueId k,
+                                               BlockId block) {
+  const int64_t extent = p_.k->src[0]->imm;
+  if (extent % p_.steps == 0) return load_shares(shares, k, true, block);
+  std::vector<uint32_t> registers;
+  for (size_t i = 0; i < shares.size(); ++i)
+    registers.push_back(b_.add_register({p_.reduce->dtype, 1}));
+  const ValueId is_whole = b_.lt(k, b_.index(extent - p_.steps + 1));
+  for (const bool has_all : {true, false})
+    e_.branch(has_all ? is_whole : b_.negated(is_whole), block, [&](BlockId inside) {
+      const std::vector<ValueId> values = load_shares(shares, k, has_all, inside);
+      for (size_t i = 0; i < values.size(); ++i) b_.assign(inside, registers[i], values[i]);
+    });
+  std::vector<ValueId> out;
+  for (const uint32_t r : registers) out.push_back(b_.read(block, r));
   return out;
 }
 
@@ -143,11 +179,13 @@ void SimtGemm::run() {
   OuterLoops outer(e_, p_.reduce, p_.k, s_.env, body);
   const Env& env = outer.env();
   const Builder::Loop loop = b_.open_loop(outer.body());
-  const auto left = stage_share(p_.left, s_.row, env, loop.index, loop.body);
-  const auto right = stage_share(p_.right, s_.column, env, loop.index, loop.body);
+  std::vector<Staged> shares;
+  add_share(p_.left, true, env, loop.body, &shares);
+  add_share(p_.right, false, env, loop.body, &shares);
+  const std::vector<ValueId> values = load_any_shares(shares, loop.index, loop.body);
   b_.barrier(loop.body);  // all have read what was there
-  for (const auto& [at, value] : left) b_.local_store(loop.body, s_.left, at, value);
-  for (const auto& [at, value] : right) b_.local_store(loop.body, s_.right, at, value);
+  for (size_t i = 0; i < shares.size(); ++i)
+    b_.local_store(loop.body, shares[i].array, shares[i].at, values[i]);
   b_.barrier(loop.body);
   multiply(loop.body);
   b_.close_loop(loop, b_.index(0), b_.index(p_.k->src[0]->imm), p_.steps);

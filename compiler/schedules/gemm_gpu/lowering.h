@@ -1,6 +1,7 @@
 #pragma once
 // Lowering of GEMM for targets with work-groups.
 
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -100,7 +101,8 @@ class PipelinedGemm : MmaGemm {
   bool is_k_major(const MatrixOperand& o) const { return o.is_k_major || p_.has_words(o); }
   /// Of float32 words can be copied beside the work-items wherever they are.
   bool is_async(const Pipe& pipe) const {
-    return pipe.copy == CopyKind::kAsync || p_.has_rounding();
+    return pipe.copy == CopyKind::kAsync || p_.has_rounding() || p_.has_words(p_.left) ||
+           p_.has_words(p_.right);
   }
   void round_stage(const Pipe& pipe, ValueId iteration, ValueId stage, BlockId block);
   void copy_stage(const Pipe& pipe, ValueId iteration, ValueId stage, BlockId block);
@@ -129,9 +131,22 @@ class SimtGemm {
     uint32_t left = 0, right = 0;                   // local arrays: steps × tile
   };
 
+  /// An element on its way to shared memory.
+  struct Staged {
+    const StagedOperand* operand = nullptr;
+    uint32_t array = 0;
+    ValueId at = kNone;  ///< element of `array`
+    Env line;            ///< all loops but K's
+    ValueId k_own = kNone;
+    int64_t k_offset = 0;  ///< with k_own the step
+  };
+
   void tile_of_group(ValueId group, BlockId block);
-  std::vector<std::pair<ValueId, ValueId>> stage_share(const StagedOperand& operand, ValueId first,
-                                                       const Env& env, ValueId k, BlockId block);
+  void add_share(const StagedOperand& operand, bool is_left, const Env& env, BlockId block,
+                 std::vector<Staged>* out);
+  std::vector<ValueId> load_shares(std::span<const Staged> shares, ValueId k, bool is_whole,
+                                   BlockId block);
+  std::vector<ValueId> load_any_shares(std::span<const Staged> shares, ValueId k, BlockId block);
   /// Positions along a loop from `first` on; those beyond it are clamped where tiles cut it.
   Offsets lines(const Node* range, uint32_t tile, ValueId first, BlockId block);
   void multiply(BlockId block);

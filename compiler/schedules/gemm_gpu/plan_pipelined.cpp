@@ -76,9 +76,9 @@ class PipeScheduler : GemmPlanner {
   }
 
   /// Whether 16 bytes of a line are all inside the operand or all beyond it.
-  static bool has_whole_chunks(const MatrixOperand& o, const Node* k, bool is_group) {
+  static bool has_whole_chunks(const MatrixOperand& o, const Node* k) {
     // Only words of two elements can be transposed; those of one on their way to shared memory.
-    const bool has_words = item_size(o.load->dtype) == 4 && is_group;
+    const bool has_words = item_size(o.load->dtype) == 4;
     if (!o.is_k_major && item_size(o.load->dtype) != 2 && !has_words) return false;
     const int64_t size = extent(o.is_k_major ? k : o.along);
     return size > 0 && size % o.per_load() == 0;
@@ -102,10 +102,7 @@ class PipeScheduler : GemmPlanner {
     for (size_t side = 0; side < 2; ++side) {
       const auto left = matrix_operand(model_, product.loads[side], rows, k, columns);
       const auto right = matrix_operand(model_, product.loads[1 - side], columns, k, rows);
-      const bool is_group = info.sub_groups > 1;
-      if (!left || !right || !has_whole_chunks(*left, k, is_group) ||
-          !has_whole_chunks(*right, k, is_group))
-        continue;
+      if (!left || !right || !has_whole_chunks(*left, k) || !has_whole_chunks(*right, k)) continue;
       MatrixPlan plan;
       plan.reduce = product.reduce;
       plan.k = k;

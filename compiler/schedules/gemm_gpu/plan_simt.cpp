@@ -17,8 +17,8 @@ namespace {
 using ir::Node;
 using ir::Op;
 
-/// Work-items that one compute unit runs side by side, and of which an instruction starts at once.
-constexpr double kItemsPerUnit = 1024, kLanes = 128;
+/// Work-items that one compute unit runs side by side.
+constexpr double kItemsPerUnit = 1024;
 /// Fewer leave a unit's schedulers idle; with several accumulators each, so many fill it to this
 /// share.
 constexpr double kFewestItems = 64, kLeastFilling = 1.0 / 8;
@@ -28,8 +28,11 @@ constexpr double kSpread = 0.75;
 constexpr double kIdleCost = 0.3;
 /// Of one iteration of a loop that loads its factors where it needs them.
 constexpr double kLoadCost = 2, kIterationCost = 3;
-/// Of one element on its way through shared memory, besides its computation.
-constexpr double kStageCost = 4;
+/// Of a multiplication where every work-item has one result: counted in code for 250³.
+constexpr double kPlainSlots = 12;
+/// Of one element on its way through shared memory, besides its computation; and with what tells
+/// whether all steps of K are there.
+constexpr double kStageCost = 4, kCutCost = 1.25;
 constexpr int64_t kLeastK = 16, kLeastRows = 24;
 /// Rows or columns that are known at launch only: with more, most groups might find nothing to do.
 constexpr int64_t kMostSymbolicRows = 1 << 16;
@@ -89,6 +92,9 @@ class StagedScheduler : GemmPlanner {
         plan.right.tile = row.columns;
         plan.right.per_item = row.item_columns;
         for (const uint32_t steps : {16u, 8u}) {
+          // Compilers that load all steps' operands before they multiply run out of registers.
+          if (target_.hoists_loads && steps == 16 && row.item_rows * row.item_columns >= 64)
+            continue;
           plan.steps = steps;
           consider_tile(plan);
         }
@@ -126,13 +132,14 @@ class StagedScheduler : GemmPlanner {
   }
 
   /// Of a work-item, per step of K.
-  static double step_cost(const StagedPlan& p) {
+  double step_cost(const StagedPlan& p) const {
     const double items = p.items(), results = p.left.per_item * p.right.per_item;
+    const bool is_dual = target_.has_dual_fma && p.reduce->dtype == DType::kF32;
     const double loads = (p.left.per_item + p.right.per_item) / 2.0;
     const double staged = (p.left.tile + p.right.tile) * kStageCost / items;
     const double moves = 2 * results / p.steps;
-    const bool is_cut = p.k->src[0]->imm % p.steps != 0;  // zeros for what is not there
-    return results + loads + staged * (is_cut ? 1.5 : 1) + moves;
+    const bool is_cut = p.k->src[0]->imm % p.steps != 0;
+    return results / (is_dual ? 2 : 1) + loads + staged * (is_cut ? kCutCost : 1) + moves;
   }
 
   /// Cycles of the busiest unit for a step of K. One sub-group of each scheduler hides what the
@@ -142,7 +149,8 @@ class StagedScheduler : GemmPlanner {
     const double groups = all_results(p) / (accumulators * p.items());
     const double idle = std::max(1 - groups / units_, 0.0);  // units without a group
     return step_cost(p) * (1 + kIdleCost * idle) *
-           std::max(std::ceil(groups / units_) * p.items() / kLanes, 1 + 16 / accumulators);
+           std::max(std::ceil(groups / units_) * p.items() / target_.pipe.cu_lanes,
+                    1 + 16 / accumulators);
   }
 
   /// Share of the time of a full machine that `items` work-items take. Those with accumulators of
@@ -157,6 +165,11 @@ class StagedScheduler : GemmPlanner {
   bool is_worth_it() const {
     if (asks_for_tile(limits_.knobs) && least_ < kNotAsked) return true;
     const StagedPlan& p = *best_;
+    // One result of each work-item, and the machine is not full of them.
+    const double each = plain_results() / units_;
+    if (is_float(p.reduce->dtype) && each < kItemsPerUnit &&
+        least_ < kPlainSlots * std::max(each / target_.pipe.cu_lanes, 1.0))
+      return true;
     const double accumulators = p.left.per_item * p.right.per_item;
     const double items = all_results(p) / accumulators;
     // Integers multiply at a fraction of the rate: their loads are hidden anyway.

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "compiler/compile.h"
 #include "compiler/lowering/lower.h"
@@ -15,6 +16,7 @@
 #include "runtime/base/env.h"
 #include "tensor/fusion.h"
 #include "tensor/lower.h"
+#include "tests/unit/compiler/amd_runner.h"
 #include "tests/unit/compiler/dot_sums.h"
 #include "tests/unit/compiler/kernels.h"
 #include "tests/unit/compiler/products.h"
@@ -130,6 +132,14 @@ TEST(Strategies, MediumGemmGoesThroughSharedMemory) {
     ASSERT_EQ(strategy_of(schedule_of(large)).name, "gemm.simt") << size;
     const uint32_t per_item = schedule_of(large).staged()->left.per_item;
     EXPECT_EQ(per_item, size == 2048 ? 8u : per_item);
+  }
+  // Fewer results than a card runs work-items: tiles where they take fewer cycles all the same.
+  for (const auto& [chip, units, size] :
+       {std::tuple("gfx1100", 96, 250), std::tuple("gfx1201", 64, 250),
+        std::tuple("gfx942", 304, 500), std::tuple("gfx1100", 96, 1023)}) {
+    Sample s{test::matmul_kernel(size, size, size, DType::kF32), test::amd_arch(chip)};
+    s.arch.units = static_cast<uint32_t>(units);
+    EXPECT_EQ(strategy_of(schedule_of(s)).name, "gemm.simt") << chip << " " << size;
   }
   // Sixteen tiles for 132 multiprocessors: loops spread the work better.
   const Sample small{test::matmul_kernel(128, 128, 128, DType::kF32), card("sm_90")};

@@ -8,7 +8,9 @@
 #include <functional>
 #include <map>
 #include <random>
+#include <regex>
 
+#include "compiler/backends.h"
 #include "compiler/compile.h"
 #include "runtime/base/env.h"
 #include "runtime/base/half.h"
@@ -35,7 +37,7 @@ struct Piece {
 };
 
 struct PromptWay {
-  const char *card, *renderer, *instruction;
+  const char *card, *renderer, *instruction;  ///< "": no matrix instruction
 };
 constexpr PromptWay kPromptWays[] = {{"sm_75", "PTX", "mma.sync"},
                                      {"sm_80", "PTX", "mma.sync"},
@@ -53,8 +55,8 @@ hal::Arch arch_of(const PromptWay& w) {
   return arch;
 }
 
-/// Changes a kernel's code before it is run.
-using CodeChange = std::function<void(hal::CodeObject*)>;
+/// Changes a kernel's PTX or LLVM IR before it is run.
+using TextChange = std::function<void(std::string*)>;
 
 class Prompt {
  public:
@@ -145,7 +147,7 @@ class Prompt {
   size_t kernels() const { return plan_.stored.size(); }
 
   /// Kernels in order; failures are the test's.
-  bool run(std::mt19937_64& random, const CodeChange& change = {}) {
+  bool run(std::mt19937_64& random, const TextChange& change = {}) {
     const ScopedSetting text("BM_NV_CODE", "ptx");
     for (const NodePtr& n : plan_.order) {
       if (!plan_.stored.contains(n.get())) continue;
@@ -153,7 +155,9 @@ class Prompt {
           *n, nullptr, [&](const Node* s) { return s != n.get() && plan_.stored.contains(s); });
       auto code = compiler::compile(kernel.ir, arch_of(way_), way_.renderer, {.use_cache = false});
       EXPECT_TRUE(code) << (code ? "" : code.error().message);
-      if (!code || !run_one(kernel, *std::move(code), random, change)) return false;
+      if (!code) return false;
+      if (change && !plant(change, kernel, &*code)) return false;
+      if (!run_one(kernel, *code, random, change != nullptr)) return false;
     }
     return true;
   }
@@ -205,8 +209,25 @@ class Prompt {
  private:
   double scale() const { return 1 / std::sqrt(static_cast<double>(p_.width)); }
 
-  bool run_one(const LoweredKernel& kernel, hal::CodeObject code, std::mt19937_64& random,
-               const CodeChange& change) {
+  /// Changes the text that the code is made of, if it is that of the attention.
+  bool plant(const TextChange& change, const LoweredKernel& kernel, hal::CodeObject* code) const {
+    const bool is_amd = is_amd_prompt(way_);
+    const auto explained = compiler::explain(kernel.ir, arch_of(way_), way_.renderer);
+    EXPECT_TRUE(explained) << (explained ? "" : explained.error().message);
+    if (!explained) return false;
+    std::string text = explained->source;
+    if (text.find(is_amd ? "amdgcn.wmma" : way_.instruction) == std::string::npos) return true;
+    change(&text);
+    const auto backend = compiler::find_backend(arch_of(way_), way_.renderer);
+    auto image = (*backend)->assemble({text, ""}, arch_of(way_));
+    EXPECT_TRUE(image) << (image ? "" : image.error().message);
+    if (image) code->image = *std::move(image);
+    return image.has_value();
+  }
+
+  /// `is_wrong`: a fault is no failure of the test.
+  bool run_one(const LoweredKernel& kernel, const hal::CodeObject& code, std::mt19937_64& random,
+               bool is_wrong) {
     Buffers buffers;
     for (size_t i = 0; i < kernel.params.size(); ++i) {
       std::vector<std::byte>& known = memory_[kernel.params[i]];
@@ -220,6 +241,7 @@ class Prompt {
     for (const Var& var : kernel.vars) vars.push_back(var.value());
     if (is_amd_prompt(way_)) {
       const auto done = run_on_amd(code, buffers, vars);
+      if (!done && is_wrong) return false;
       EXPECT_TRUE(done) << (done ? "" : done.error().message);
       if (!done) return false;
       bank_conflicts_ += done->lds_conflicts;
@@ -227,11 +249,9 @@ class Prompt {
         has_instruction_ |= times > 0 && name.starts_with(way_.instruction);
     } else {
       const char* image = reinterpret_cast<const char*>(code.image.data());
-      const bool is_own = std::string_view(image).find(way_.instruction) != std::string_view::npos;
-      has_instruction_ |= is_own;
-      if (change && is_own) change(&code);
+      has_instruction_ |= std::string_view(image).find(way_.instruction) != std::string_view::npos;
       const auto done = run_on_ptx(code, buffers, vars);
-      if (!done && change) return false;
+      if (!done && is_wrong) return false;
       EXPECT_TRUE(done) << (done ? "" : done.error().message);
       if (!done) return false;
       bank_conflicts_ += done->traffic.shared_conflicts;
@@ -404,34 +424,73 @@ TEST(PromptAttention, Int8PagesOfAPool) {
       {.heads = 8, .width = 128, .count = 47, .position = 1, .is_paged = true, .block = 32});
 }
 
+/// NVRTC makes the same kernels of CUDA C.
+TEST(PromptAttention, Int8KeysByNvrtc) {
+  if (const std::string reason = why_not({"NVRTC"}); !reason.empty()) GTEST_SKIP() << reason;
+  for (const PromptWay& way :
+       {PromptWay{"sm_80", "NVRTC", "mma.sync"}, PromptWay{"sm_90", "NVRTC", "wgmma"}}) {
+    expect_right({.count = 37, .position = 131, .block = 32}, way);
+    expect_right({.width = 128, .count = 41, .position = 3, .is_paged = true, .block = 32}, way);
+  }
+}
+
+/// By LLVM's NVPTX, which has no tiles in shared memory, several kernels without matrix
+/// instructions.
+TEST(PromptAttention, Int8KeysByNvptx) {
+  if (const std::string reason = why_not({"NVPTX"}); !reason.empty()) GTEST_SKIP() << reason;
+  const PromptWay way{"sm_80", "LLVM", ""};
+  EXPECT_GT(Prompt({.block = 32}, way).kernels(), 2u);
+  expect_right({.count = 37, .position = 131, .block = 32}, way);
+  expect_right({.width = 128, .count = 41, .position = 3, .is_paged = true, .block = 32}, way);
+}
+
 /// A causal bound or a position that is one off, and weights of another type; of int8 keys, codes
-/// in another order, not less 128, or without their scale.
+/// in another order, not less 128, without their scale or with that of others.
 TEST(PromptAttention, MistakesAreNoticed) {
   struct Mistake {
-    const char *from, *to;
+    const char *from, *to;  ///< from: a regular expression
     int64_t block = 0;
   };
-  for (const auto& [from, to, block] :
-       {Mistake{"", ""}, Mistake{"cvt.rn.f16x2.f32", "cvt.rn.bf16x2.f32"},
-        Mistake{"setp.lt.s64", "setp.le.s64"}, Mistake{"bar.sync 0;", ""}, Mistake{"", "", 32},
-        Mistake{"0x4140", "0x4041", 32}, Mistake{"0x64806480", "0x64006400", 32},
-        Mistake{"mul.rn.f16x2", "add.rn.f16x2", 32}, Mistake{"bar.sync 0;", "", 32}}) {
-    std::mt19937_64 random(5);
-    Prompt prompt({.count = 37, .position = 131, .block = block}, kPromptWays[1]);
-    const std::string right = from, wrong = to;
-    const CodeChange change = [&](hal::CodeObject* code) {
-      if (right.empty()) return;
-      std::string text = reinterpret_cast<const char*>(code->image.data());
-      size_t places = 0;
-      for (size_t at = text.find(right); at != std::string::npos;
-           at = text.find(right, at + wrong.size()))
-        text.replace(at, right.size(), wrong), ++places;
-      EXPECT_GT(places, 0u) << right;
-      const auto bytes = std::as_bytes(std::span(text.c_str(), text.size() + 1));
-      code->image.assign(bytes.begin(), bytes.end());
-    };
-    const bool is_noticed = !prompt.run(random, change) || prompt.worst_excess() > 0;
-    EXPECT_EQ(is_noticed, !std::string_view(from).empty()) << from << " → " << to;
+  constexpr Mistake kNone{"", ""}, kNoneOfCodes{"", "", 32};
+  const std::vector<Mistake> of_ptx{
+      kNone,
+      {"cvt.rn.f16x2.f32", "cvt.rn.bf16x2.f32"},
+      {"setp.lt.s64", "setp.le.s64"},
+      {"bar.sync 0;", ""},
+      kNoneOfCodes,
+      {"0x4140", "0x4041", 32},
+      {"0x64806480", "0x64006400", 32},
+      {"mul.rn.f16x2", "add.rn.f16x2", 32},
+      {"bar.sync 0;", "", 32},
+  };
+  // Selectors of v_perm_b32 are 0x04010400 and 0x04030402.
+  const std::vector<Mistake> of_amd{
+      kNone,
+      {"icmp slt", "icmp sle"},
+      kNoneOfCodes,
+      {"i32 67175424", "i32 67109889", 32},
+      {"i32 67306498", "i32 67175424", 32},
+      {"half 1152.0", "half 1024.0", 32},
+      {"fmul <2 x half>", "fadd <2 x half>", 32},
+      {"(%v([0-9]+) = load i16, ptr addrspace.1. )(%at[0-9]+)",
+       "%next$2 = getelementptr i16, ptr addrspace(1) $3, i64 1\n$1%next$2", 32},
+      {"addrspace.1. %p5,", "addrspace(1) %p3,", 32},
+  };
+  for (const PromptWay& way : kPromptWays) {
+    const std::string_view card = way.card;
+    if (card != "sm_80" && !is_amd_prompt(way)) continue;
+    for (const auto& [from, to, block] : is_amd_prompt(way) ? of_amd : of_ptx) {
+      std::mt19937_64 random(5);
+      Prompt prompt({.count = 37, .position = 131, .block = block}, way);
+      const TextChange change = [&](std::string* text) {
+        if (!*from) return;
+        const std::string wrong = std::regex_replace(*text, std::regex(from), to);
+        EXPECT_NE(wrong, *text) << from;
+        *text = wrong;
+      };
+      const bool is_noticed = !prompt.run(random, change) || prompt.worst_excess() > 0;
+      EXPECT_EQ(is_noticed, *from != 0) << card << ": " << from << " → " << to;
+    }
   }
 }
 

@@ -1,13 +1,16 @@
-// What attention by matrix instructions is made of, instruction by instruction, on the PTX
-// interpreter.
+// What attention by matrix instructions is made of, instruction by instruction, on the interpreters
+// of PTX and of AMD's instructions.
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <random>
 
+#include "compiler/backends.h"
 #include "compiler/program/builder.h"
-#include "compiler/render/render.h"
+#include "runtime/base/env.h"
 #include "runtime/base/half.h"
+#include "tests/unit/compiler/amd_runner.h"
 #include "tests/unit/compiler/products.h"
 #include "tests/unit/compiler/ptx_runner.h"
 
@@ -31,7 +34,8 @@ template <class F>
 Program program_of(DType in, DType out, int64_t count, const hal::Arch& arch, F&& value) {
   Program p;
   p.name = "one";
-  p.params = {{out, count, false, true}, {in, count, true, false}};
+  p.params = {{.dtype = out, .elements = count, .is_written = true},
+              {.dtype = in, .elements = count, .is_read = true}};
   p.block = kItems;
   Builder b(p, compiler::target_info(arch));
   const Builder::Loop groups = b.open_loop(p.root, compiler::LoopKind::kGroup);
@@ -42,21 +46,38 @@ Program program_of(DType in, DType out, int64_t count, const hal::Arch& arch, F&
   return p;
 }
 
+/// `change`: of the renderer's text, before it is assembled.
 std::vector<std::byte> run_program(const Program& p, std::vector<std::byte> in,
-                                   const hal::Arch& arch) {
+                                   const hal::Arch& arch, std::string_view renderer = "PTX",
+                                   const std::function<void(std::string*)>& change = {}) {
+  const ScopedSetting setting("BM_NV_CODE", "ptx");
   const Status verified = compiler::verify(p);
   EXPECT_TRUE(verified) << (verified ? "" : verified.error().message);
-  const std::string text = compiler::render_ptx(p, compiler::target_info(arch));
+  const compiler::Backend& backend = **compiler::find_backend(arch, renderer);
+  std::string text = backend.render(p, compiler::target_of(arch, backend));
+  if (change) change(&text);
+  auto image = backend.assemble({text, arch.name}, arch);
+  EXPECT_TRUE(image) << (image ? "" : image.error().message) << text;
+  if (!image) return {};
   hal::CodeObject code;
   code.entry = p.name;
+  code.arch = arch.name;
+  code.num_buffers = static_cast<uint32_t>(p.params.size());
   code.block = {p.block, 1, 1};
   code.grid[0].constant = p.params[0].elements / kItems;
-  const auto bytes = std::as_bytes(std::span(text.c_str(), text.size() + 1));
-  code.image.assign(bytes.begin(), bytes.end());
+  code.grid[1].constant = code.grid[2].constant = 1;
+  code.image = *std::move(image);
   const auto size = static_cast<size_t>(p.params[0].elements * item_size(p.params[0].dtype));
   Buffers buffers{std::vector<std::byte>(size), std::move(in)};
-  const auto done = run_on_ptx(code, buffers, {});
-  EXPECT_TRUE(done) << (done ? "" : done.error().message) << text;
+  std::string failure;
+  if (arch.vendor == hal::Vendor::kAmd) {
+    const auto done = run_on_amd(code, buffers, {});
+    if (!done) failure = done.error().message;
+  } else {
+    const auto done = run_on_ptx(code, buffers, {});
+    if (!done) failure = done.error().message;
+  }
+  EXPECT_EQ(failure, "") << text;
   return buffers[0];
 }
 
@@ -118,31 +139,93 @@ TEST(GroupAttentionParts, TwoNumbersBecomeAWord) {
   }
 }
 
-/// All codes, and scales of any size.
-TEST(GroupAttentionParts, CodesTimesTheirScalesAreRoundedOnce) {
-  const hal::Arch arch = sm_80();
+struct CodesWay {
+  const char *card, *renderer;
+  const char* toolkit;  ///< as why_not() knows it
+  const char *order, *other_order, *bias, *other_bias;
+};
+/// No schedule asks LLVM's NVPTX for it yet.
+constexpr CodesWay kCodesWays[] = {
+    {"sm_80", "PTX", "PTX", "0x4140", "0x4041", "0x64806480", "0x64006400"},
+    {"sm_80", "NVRTC", "NVRTC", "0x4140", "0x4041", "0x64806480", "0x64006400"},
+    {"sm_80", "LLVM", "NVPTX", "0x4140", "0x4041", "0x64806480", "0x64006400"},
+    {"gfx1030", "LLVM", "GFX1030", "67175424", "67109889", "half 1152.0", "half 1024.0"},
+    {"gfx1100", "LLVM", "GFX1100", "67175424", "67109889", "half 1152.0", "half 1024.0"},
+    {"gfx1201", "LLVM", "GFX1201", "67175424", "67109889", "half 1152.0", "half 1024.0"}};
+
+void PrintTo(const CodesWay& way, std::ostream* out) { *out << way.card << ' ' << way.renderer; }
+
+class CodesTimesScales : public ::testing::TestWithParam<CodesWay> {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = why_not({way().toolkit}); !reason.empty())
+      GTEST_SKIP() << reason;
+  }
+  static const CodesWay& way() { return GetParam(); }
+  static hal::Arch arch() {
+    if (std::string_view(way().card).starts_with("gfx")) return amd_arch(way().card);
+    return sm_80();
+  }
+  /// Bytes 2·half and 2·half + 1 of every code, by two scales.
+  static std::vector<std::byte> made(const std::vector<uint32_t>& codes, size_t half, uint32_t low,
+                                     uint32_t high,
+                                     const std::function<void(std::string*)>& change = {}) {
+    const auto word = [&](Builder& b, compiler::BlockId, ValueId v) {
+      const ValueId scales = b.constant({DType::kU32, 1}, int64_t{low | high << 16});
+      return b.dequantise(v, scales)[half];
+    };
+    const Program p = program_of(DType::kU32, DType::kU32, kItems, arch(), word);
+    return run_program(p, bytes_of(codes), arch(), way().renderer, change);
+  }
+  static std::vector<std::byte> wanted(const std::vector<uint32_t>& codes, size_t half,
+                                       uint32_t low, uint32_t high) {
+    std::vector<uint32_t> want;
+    for (const uint32_t word : codes) {
+      const auto bits = [&](size_t byte, uint32_t by) -> uint32_t {
+        const auto code = static_cast<int8_t>(word >> 8 * byte);
+        return f32_to_f16(static_cast<float>(code) * f16_to_f32(static_cast<uint16_t>(by)));
+      };
+      want.push_back(bits(2 * half, low) | bits(2 * half + 1, high) << 16);
+    }
+    return bytes_of(want);
+  }
+  /// All of them.
+  static std::vector<uint32_t> all_codes() {
+    std::vector<uint32_t> x(kItems);
+    for (uint32_t i = 0; i < kItems; ++i) x[i] = (4 * i) * 0x01010101U + 0x03020100U;
+    return x;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, CodesTimesScales, ::testing::ValuesIn(kCodesWays),
+                         [](const auto& tested) {
+                           return fmt::format("{}_{}", tested.param.card, tested.param.toolkit);
+                         });
+
+/// Scales of any size.
+TEST_P(CodesTimesScales, AreRoundedOnce) {
   std::mt19937_64 random(std::random_device{}());
-  std::vector<uint32_t> x(kItems);
-  for (uint32_t i = 0; i < kItems; ++i) x[i] = (4 * i) * 0x01010101U + 0x03020100U;
+  const std::vector<uint32_t> x = all_codes();
   for (const uint32_t scale :
        {0x3c00U, 0x0003U, 0xb123U, 0x7b00U, static_cast<uint32_t>(random() % 0x7c00)}) {
-    const uint32_t other = static_cast<uint32_t>(random() % 0x7c00);
-    for (const size_t half : {0U, 1U}) {
-      const auto word = [&](Builder& b, compiler::BlockId, ValueId v) {
-        const ValueId scales = b.constant({DType::kU32, 1}, int64_t{scale | other << 16});
-        return b.dequantise(v, scales)[half];
-      };
-      const Program p = program_of(DType::kU32, DType::kU32, kItems, arch, word);
-      std::vector<uint32_t> want;
-      for (const uint32_t codes : x) {
-        const auto bits = [&](size_t byte, uint32_t by) -> uint32_t {
-          const auto code = static_cast<int8_t>(codes >> 8 * byte);
-          return f32_to_f16(static_cast<float>(code) * f16_to_f32(static_cast<uint16_t>(by)));
-        };
-        want.push_back(bits(2 * half, scale) | bits(2 * half + 1, other) << 16);
-      }
-      EXPECT_EQ(run_program(p, bytes_of(x), arch), bytes_of(want)) << scale << " " << other;
-    }
+    const auto other = static_cast<uint32_t>(random() % 0x7c00);
+    for (const size_t half : {0U, 1U})
+      EXPECT_EQ(made(x, half, scale, other), wanted(x, half, scale, other))
+          << scale << " " << other;
+  }
+}
+
+TEST_P(CodesTimesScales, InAnotherOrderOrOfAnotherBiasAreNoticed) {
+  const std::vector<uint32_t> x = all_codes();
+  for (const auto& [right, wrong] :
+       {std::pair(way().order, way().other_order), std::pair(way().bias, way().other_bias)}) {
+    const auto change = [&](std::string* text) {
+      size_t places = 0;
+      for (size_t at = text->find(right); at != std::string::npos; at = text->find(right, at + 1))
+        text->replace(at, std::string_view(right).size(), wrong), ++places;
+      EXPECT_GT(places, 0u) << right;
+    };
+    EXPECT_NE(made(x, 0, 0x3555, 0x2e66, change), wanted(x, 0, 0x3555, 0x2e66)) << right;
   }
 }
 

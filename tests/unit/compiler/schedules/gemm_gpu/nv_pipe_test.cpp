@@ -1,5 +1,5 @@
 // Products of matrices on NVIDIA's targets whose tiles go through shared memory, on the PTX
-// interpreter and for the toolkit that is found.
+// interpreter and for the toolkit that is found; SIMT tiles on AMD's interpreter too.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -12,10 +12,12 @@
 #include <fstream>
 #include <optional>
 #include <random>
+#include <regex>
 
 #include <fmt/format.h>
 
 #include "compiler/analysis/static_roofline.h"
+#include "compiler/backends.h"
 #include "compiler/compile.h"
 #include "compiler/ir/number.h"
 #include "compiler/targets/card.h"
@@ -23,6 +25,7 @@
 #include "compiler/toolchain/nvrtc.h"
 #include "compiler/tune/knobs.h"
 #include "runtime/base/env.h"
+#include "tests/unit/compiler/amd_runner.h"
 #include "tests/unit/compiler/kernels.h"
 #include "tests/unit/compiler/products.h"
 #include "tests/unit/compiler/ptx_runner.h"
@@ -307,7 +310,7 @@ TEST_P(Pipe, Tf32OperandsAreRounded) {
     ASSERT_TRUE(code) << code.error().message;
     std::string text = text_of(*code);
     EXPECT_NE(text.find("mma.sync.aligned.m16n8k8.row.col.f32.tf32"), std::string::npos);
-    EXPECT_NE(text.find(is_right_deep ? "cp.async" : "st.shared"), std::string::npos);
+    EXPECT_NE(text.find("cp.async"), std::string::npos);
     const uint64_t seed = std::random_device()();
     EXPECT_LT(std::abs(mean_error(p, *code, seed)), 0x1p-14) << seed;
     hal::CodeObject cut = *code;
@@ -359,6 +362,12 @@ TEST_P(Pipe, Tf32GoesThroughSharedMemoryWhateverIsContiguous) {
       EXPECT_EQ(run.traffic.shared_conflicts, 0u);
       EXPECT_NE(run.traffic.group_products, 0u);
       expect_right(tf32(72, 88, 40, is_left_transposed, is_right_deep), kGroups, GetParam(), 4);
+      // By mma.sync: the same copies, rounded in registers.
+      const Product whole = tf32(128, 192, 96, is_left_transposed, is_right_deep);
+      EXPECT_EQ(expect_right(whole, kFragments, GetParam()).traffic.shared_conflicts, 0u);
+      const Product cut = tf32(72, 88, 40, is_left_transposed, is_right_deep);
+      expect_right(cut, kFragments, GetParam(), 4);
+      expect_near_float64(cut, kFragments, GetParam(), {cut.m}, 0, kTf32Error);
       Product ragged = tf32(140, 84, 100, is_left_transposed, is_right_deep);
       ragged.has_epilogue = is_right_deep;
       ragged.tail = is_left_transposed ? Tail::kResidual : Tail::kSilu;
@@ -366,7 +375,8 @@ TEST_P(Pipe, Tf32GoesThroughSharedMemoryWhateverIsContiguous) {
     }
   Product prompt = tf32(150, 136, 72, false, true);
   prompt.has_symbolic_rows = true;
-  expect_near_float64(prompt, kGroups, GetParam(), {1, 64, 150}, 0, kTf32Error);
+  for (const Way& way : {kGroups, kFragments})
+    expect_near_float64(prompt, way, GetParam(), {1, 64, 150}, 0, kTf32Error);
 }
 
 TEST(NvPipe, Tf32IsRoundedNotTruncated) {
@@ -443,6 +453,73 @@ TEST_P(Pipe, SimtTilesReachBeyondTheMatrices) {
     }
   expect_near_float64({.in = DType::kF32, .m = 150, .n = 101, .k = 50, .has_symbolic_rows = true},
                       way, GetParam(), {1, 64, 65, 150}, 64);
+}
+
+/// Of code for AMD's GPUs, as random_error; -1: it does not run, and `*why` says so, or not through
+/// shared memory.
+double random_error_on_amd(const Product& p, const hal::CodeObject& code, int64_t rows,
+                           std::string* why) {
+  const Buffers start = random_numbers(product_kernel(p), std::random_device()());
+  Buffers got = start;
+  const auto done = run_on_amd(code, got, std::vector<int64_t>(p.has_symbolic_rows ? 1 : 0, rows));
+  if (!done) {
+    *why = done.error().message;
+    return -1;
+  }
+  *why = "no instruction of shared memory";
+  const bool is_staged = std::ranges::any_of(
+      done->opcodes, [](const auto& o) { return o.second > 0 && o.first.starts_with("ds_"); });
+  return is_staged ? error_against_float64(p, start, got, rows, 0) : -1;
+}
+
+/// As on NVIDIA's cards: steps of K that are all there, and the last ones.
+TEST(SimtOfAmd, TilesReachBeyondTheMatrices) {
+  for (const char* chip : {"gfx1030", "gfx1100", "gfx1201"})
+    for (int shape = 0; shape < 4; ++shape) {
+      const Product p{.in = DType::kF32,
+                      .m = 131 + 2 * shape,
+                      .n = 77 + shape,
+                      .k = 53 - shape,
+                      .batches = shape == 1 ? 3 : 1,
+                      .is_left_transposed = shape / 2 != 0,
+                      .is_right_deep = shape % 2 != 0,
+                      .has_epilogue = shape == 2,
+                      .tail = shape == 3 ? Tail::kResidual : Tail::kNone,
+                      .has_symbolic_rows = shape == 0};
+      compiler::Knobs knobs;
+      knobs.values["tile_m"] = knobs.values["tile_n"] = shape % 2 == 0 ? 32 : 64;
+      const auto code = compiler::compile(product_kernel(p), amd_arch(chip), "LLVM",
+                                          {.use_cache = false, .knobs = &knobs});
+      ASSERT_TRUE(code) << code.error().message;
+      std::string why;
+      const double error = random_error_on_amd(p, *code, p.m, &why);
+      EXPECT_GE(error, 0) << chip << " " << shape << ": " << why;
+      EXPECT_LE(error, 1) << chip << " " << shape;
+    }
+}
+
+/// Steps beyond K that are taken for whole ones, or are not zeros.
+TEST(SimtOfAmd, MistakesInTheLastStepsAreNoticed) {
+  const Product p{.in = DType::kF32, .m = 131, .n = 77, .k = 53};
+  const hal::Arch arch = amd_arch("gfx1100");
+  const auto shown = compiler::explain(product_kernel(p), arch, "LLVM");
+  const auto code = compiler::compile(product_kernel(p), arch, "LLVM", {.use_cache = false});
+  ASSERT_TRUE(shown && code);
+  ASSERT_NE(shown->schedule.find("16 of K"), std::string::npos) << shown->schedule;
+  for (const auto& [right, wrong] :
+       {std::pair("", ""), std::pair("(icmp slt i[0-9]+ [^,]+), 38\n", "$1, 99\n"),
+        std::pair("(select i1 [^,]+, float [^,]+, float) 0[.x0-9e+]*\n", "$1 1.0\n")}) {
+    const std::string text =
+        *right ? std::regex_replace(shown->source, std::regex(right), wrong) : shown->source;
+    if (*right) EXPECT_NE(text, shown->source) << right;
+    auto image = (*compiler::find_backend(arch, "LLVM"))->assemble({text, ""}, arch);
+    ASSERT_TRUE(image) << image.error().message;
+    hal::CodeObject changed = *code;
+    changed.image = *std::move(image);
+    std::string why;
+    const double error = random_error_on_amd(p, changed, p.m, &why);
+    EXPECT_EQ(error < 0 || error > 1, *right != 0) << right << ": " << error;
+  }
 }
 
 /// Instructions of all threads for each multiplication; docs/hw/nvidia/code.md has them.
