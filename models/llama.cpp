@@ -72,7 +72,7 @@ namespace {
 
 /// A position of one block, keys first: heads and their length; no heads: there is nothing.
 std::array<std::pair<int64_t, int64_t>, 2> cached_vectors(const LlamaConfig& c, size_t block) {
-  if (!c.has_own_kv(block)) return {};
+  if (!c.has_own_kv(block) || block < c.encoder_block_count) return {};
   if (c.latent.rank > 0) return {{{1, int64_t{c.latent.rank} + c.rope_length}, {0, 0}}};
   const HeadKind& kind = c.heads_of(block);
   return {{{kind.count_kv, kind.length}, {kind.count_kv, kind.length}}};
@@ -98,6 +98,11 @@ uint64_t Llama::state_bytes(size_t device) const {
   uint64_t out = 0;
   for (size_t i = first_block_; i < end_block_; ++i)
     if (place_of_block_[i] == device && config_.blocks[i].is_recurrent) out += of_block;
+  // An encoded text is of a fixed size too.
+  for (size_t i = config_.encoder_block_count; i < end_block_; ++i)
+    for (const auto& [heads, length] : cached_vectors(config_, i))
+      if (config_.encoder_block_count > 0 && place_of_block_[i] == device)
+        out += context_ * KvRows::bytes_per_position(heads, length, DType::kF16);
   return out;
 }
 
@@ -124,6 +129,12 @@ KvCache Llama::make_cache(int64_t capacity, DType type) const {
     };
     cache.keys[i] = rows(0);
     cache.values[i] = rows(1);
+    if (config_.encoder_block_count == 0 || i < config_.encoder_block_count) continue;
+    for (auto* list : {&cache.cross_keys, &cache.cross_values}) {
+      const auto& [heads, length] = vectors[list == &cache.cross_keys ? 0 : 1];
+      list->resize(config_.block_count);
+      (*list)[i] = KvRows(context_, heads, length, type, device);
+    }
   }
   cache.rope = make_rope_tables(capacity);
   return cache;
@@ -268,8 +279,11 @@ Tensor Llama::mask_scores(size_t block, const Tensor& scores, const SymInt& coun
   if (const Tensor& bias = blocks_[block].distance_bias; bias.is_valid()) {
     const Tensor at = positions(block, count, position);
     const Tensor keys = Tensor::arange(position + count, DType::kI64, device);
-    const Tensor of_pair = bias.take(keys.unsqueeze(0) - at.unsqueeze(1) + int64_t{context_ - 1});
-    return scores + of_pair.permute({2, 0, 1}).unsqueeze(1);
+    const Tensor distance = keys.unsqueeze(0) - at.unsqueeze(1);
+    const Tensor of_pair = bias.take(distance + int64_t{context_ - 1});
+    const Tensor out = scores + of_pair.permute({2, 0, 1}).unsqueeze(1);
+    if (!config_.is_causal_in(block) || count.is(1)) return out;
+    return (distance <= 0).where(out, -std::numeric_limits<double>::infinity());
   }
   if ((count.is(1) || !config_.is_causal) && !has_window && !slopes.is_valid()) return scores;
   const Tensor query_at = positions(block, count, position).unsqueeze(1);
@@ -527,6 +541,26 @@ Tensor Llama::attend_all(size_t block, const Tensor& x, const SymInt& count,
       block, join_values(block, mix(block, h.query, keys, values, DType::kF32, count, 0), count));
 }
 
+Tensor Llama::attend_cross(size_t block, const Tensor& x, const SymInt& count,
+                           const KvCache& cache) const {
+  const Cross& cross = blocks_[block].cross;
+  const HeadKind& kind = config_.heads_of(block);
+  const int64_t kv_heads = kind.count_kv, width = kind.length, group = kind.count / kv_heads;
+  const auto past = [&](const KvRows& rows) {
+    return rows.load(cache.encoded).permute({1, 0, 2}).unsqueeze(1);
+  };
+  const Tensor queries = project(QuantisedActivations(norm(x, cross.norm)), cross.query)
+                             .contiguous()
+                             .reshape({count, kv_heads, group, width})
+                             .permute({1, 2, 0, 3});
+  const Tensor scores = queries.matmul(past(cache.cross_keys[block]).transpose()) *
+                        static_cast<double>(config_.attention_scale);
+  const Tensor mixed = scores.softmax(-1).matmul(past(cache.cross_values[block]));
+  return project(
+      QuantisedActivations(join_values(block, mixed.permute({2, 0, 1, 3}).contiguous(), count)),
+      cross.output);
+}
+
 Tensor Llama::feed_forward(size_t block, const Tensor& x) const {
   const Block& b = blocks_[block];
   if (!b.experts.down.is_valid()) return dense_feed_forward(block, x);
@@ -653,6 +687,30 @@ Tensor Llama::encode(const Tensor& tokens, const SymInt& count,
   return output_.matrix.is_valid() ? project(QuantisedActivations(out), output_).contiguous() : out;
 }
 
+Tensor Llama::encode_prompt(const Tensor& tokens, KvCache& cache) const {
+  const SymInt& count = cache.encoded;
+  const size_t decoder = config_.encoder_block_count;
+  Tensor x = embed(tokens.shrink({{0, count}}), [](const Tensor& table) { return table; });
+  for (size_t i = 0; i < decoder; ++i)
+    x = run_block(i, bring(i, x), {},
+                  [&](const Tensor& in) { return attend_all(i, in, count, cache.rope); });
+  const Tensor out = norm(x, encoder_norm_).contiguous();
+  Tensor at = out;
+  for (size_t i = decoder; i < end_block_; ++i) {
+    at = bring(i, at);
+    const Cross& cross = blocks_[i].cross;
+    const HeadKind& kind = config_.heads_of(i);
+    const QuantisedActivations read(at);
+    const auto store = [&](KvRows& rows, const Projection& made) {
+      rows.store(0, count,
+                 project(read, made).contiguous().reshape({count, kind.count_kv, kind.length}));
+    };
+    store(cache.cross_keys[i], cross.key);
+    store(cache.cross_values[i], cross.value);
+  }
+  return out;
+}
+
 Tensor Llama::forward(const Tensor& in, const SymInt& count, const SymInt& position,
                       KvCache& cache) const {
   Tensor x, inputs;
@@ -668,11 +726,19 @@ Tensor Llama::forward(const Tensor& in, const SymInt& count, const SymInt& posit
   } else {
     x = in.shrink({{0, count}, {0, static_cast<int64_t>(config_.stream_length())}});
   }
-  for (size_t i = first_block_; i < end_block_; ++i) {
+  const size_t decoder = config_.encoder_block_count;
+  // Tokens go in where the encoder's first block is.
+  if (decoder > 0 && place_of_block_[decoder - 1] != 0)
+    x = x.contiguous().to(place(decoder - 1).device);
+  for (size_t i = std::max(first_block_, decoder); i < end_block_; ++i) {
     if (inputs.is_valid()) inputs = bring(i, inputs);
-    x = is_rwkv() ? run_rwkv_block(i, bring(i, x), rwkv_steps(i, count, position, cache))
-                  : run_block(i, bring(i, x), inputs, [&](const Tensor& y) {
-                      return attend(i, y, count, position, cache);
+    x = bring(i, x);
+    x = is_rwkv() ? run_rwkv_block(i, x, rwkv_steps(i, count, position, cache))
+                  : run_block(i, x, inputs, [&](const Tensor& y) {
+                      const Tensor own = attend(i, y, count, position, cache);
+                      if (decoder == 0) return own;
+                      const Tensor stored = own.contiguous();
+                      return stored + attend_cross(i, (x + stored).contiguous(), count, cache);
                     });
     x = after_block(i, x);
   }

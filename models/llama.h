@@ -136,8 +136,12 @@ class Llama {
   /// values. Shapes: tokens [>= count] int32, on the first device → [vocabulary] float32, on the
   /// last. A later stage takes hidden states in, [>= count, embedding length] float32, an earlier
   /// one gives them out, [count, embedding length].
+  /// Of kEncoderDecoder: by the blocks of the decoder, over what encode_prompt() has left.
   Tensor forward(const Tensor& in, const SymInt& count, const SymInt& position,
                  KvCache& cache) const;
+  /// What the decoder's blocks read of a text becomes that of `tokens` [>= cache.encoded]. → hidden
+  /// states, [cache.encoded, embedding length].
+  Tensor encode_prompt(const Tensor& tokens, KvCache& cache) const;
 
   /// Logits of the rows asked for, [output_count, vocabulary]; writes keys and values of all rows.
   /// What is computed for a row does not depend on the others: everything but attention, which is
@@ -214,6 +218,11 @@ class Llama {
     Projection channel_key, channel_value, receptance;
     Tensor key_share, receptance_share;  ///< [embedding length]; the second of version 6
   };
+  /// What a block of a decoder reads of the encoded text.
+  struct Cross {
+    Norm norm;
+    Projection query, key, value, output;
+  };
   /// What a block makes of the part of a token's embeddings that is the block's own.
   struct LayerInput {
     Projection gate, out;
@@ -244,6 +253,7 @@ class Llama {
     /// [2 · context − 1, heads]: what is added to scores of keys so far from the query, from the
     /// farthest before it to the farthest behind. Invalid without kDistanceBias.
     Tensor distance_bias;
+    Cross cross;
     LayerInput layer_input;
     Altup altup;
     Tensor scale;  ///< [1]: of what the block gives; invalid where there is none
@@ -261,6 +271,7 @@ class Llama {
   Norm layer_norm_;
   std::vector<Matrix> altup_in_, altup_out_;  ///< of all vectors of a token but the first
   Norm embedding_norm_, output_norm_;
+  Norm encoder_norm_;  ///< of kEncoderDecoder
   Projection output_;  ///< its matrix is the embedding's where they are tied
   Tensor positions_;   ///< [context, embedding length]; invalid without kPositionTable
   Tensor token_type_;  ///< [1, embedding length], added to all tokens; invalid where there is none
@@ -414,6 +425,9 @@ class Llama {
   bool is_rwkv() const { return config_.row->has(kRwkv6) || config_.row->has(kRwkv7); }
   Tensor attend_all(size_t block, const Tensor& x, const SymInt& count,
                     std::span<const RopeTables> rope) const;
+  /// Of x [count, embedding length] over the encoded text.
+  Tensor attend_cross(size_t block, const Tensor& x, const SymInt& count,
+                      const KvCache& cache) const;
   Tensor feed_forward(size_t block, const Tensor& x) const;
   Tensor dense_feed_forward(size_t block, const Tensor& x) const;
   /// What a block adds to `sum`, norms and all; `in`: what attention read, for parallel blocks.

@@ -253,6 +253,9 @@ constexpr Architecture kArchitectures[] = {
      "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
      "rope.dimension_count_swa swiglu_clamp_exp swiglu_clamp_shexp moe_every_n_layers "
      "nextn_predict_layers"},
+    {"t5", kNone, kRms, kGated, kGelu,
+     kEncoderDecoder | kDistanceBias | kUnscaledScores | kTensorsTellFeedForward, 0,
+     "attention.relative_buckets_count decoder_block_count decoder_start_token_id"},
     {"t5encoder", kNone, kRms, kGated, kGelu,
      kNoLogits | kDistanceBias | kUnscaledScores | kTensorsTellFeedForward, 0,
      "attention.relative_buckets_count"},
@@ -278,7 +281,6 @@ constexpr Refused kRefused[] = {
     {"pockettts", kSpeaks},
     {"qwen3tts", kSpeaks},
     {"rnd1", kDiffuses},
-    {"t5", "an encoder reads the text and a decoder writes another (t5encoder is known)"},
     {"wavtokenizer-dec", kSpeaks},
 };
 

@@ -109,6 +109,9 @@ enum Trait : uint64_t {
   /// Scores have a number added that heads learned for each distance. Source: "Exploring the Limits
   /// of Transfer Learning with a Unified Text-to-Text Transformer" (2019), section 2.1.
   kDistanceBias = 1ull << 62,
+  /// The first blocks encode a text, the others write one and read in each what became of that.
+  /// Source: "Attention Is All You Need" (2017), section 3.1.
+  kEncoderDecoder = 1ull << 63,
 };
 
 struct Architecture {

@@ -414,6 +414,11 @@ Result<std::unique_ptr<LlamaBatch>> LlamaBatch::create(std::shared_ptr<const Lla
   if (!c.is_causal)
     return fail(Code::kUnsupported, "{}: this model makes embeddings and writes no text",
                 c.architecture);
+  if (c.encoder_block_count > 0)
+    return fail(Code::kUnsupported,
+                "{}: this model encodes a text and writes another, which is not done in batches "
+                "(`bellmetal generate` runs it)",
+                c.architecture);
   const uint64_t context_pages = (uint64_t{model->context()} + kPage - 1) / kPage;
   const uint64_t page_bytes = bytes_of_page(*model, options.cache_type);
   uint64_t pages = context_pages * options.sequences;

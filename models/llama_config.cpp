@@ -295,7 +295,7 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   c->logit_softcap =
       BM_TRY(scale_or(file, *c, "final_logit_softcapping", is_capped ? 30.0F : 0.0F));
   c->qkv_limit = BM_TRY(scale_or(file, *c, "attention.clamp_kqv", 0));
-  // Half of them are of what comes later, and half of those of one distance each.
+  // In encoders half of them are of what comes later; half of each kind are of one distance each.
   if (c->row->has(kDistanceBias)) {
     const std::string key = p + "attention.relative_buckets_count";
     c->distance_buckets = BM_TRY(need(file, key, 128));
@@ -480,7 +480,7 @@ Status read_activation(const GgufFile& file, const std::string& p, LlamaConfig* 
                                      : Activation::kReluSquared;
   }
   // The first T5 has no gate. Source: llama.cpp, src/models/t5.cpp.
-  if (c->architecture == "t5encoder" &&
+  if (c->row->has(kDistanceBias) &&
       file.find_tensor(c->block_prefix(0) + "ffn_gate.weight") == nullptr)
     c->activation = Activation::kRelu;
   if (c->activation != Activation::kXielu) return {};
@@ -931,6 +931,11 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
                 "metadata {0}nextn_predict_layers {1} is not below {0}block_count {2}", p,
                 c.draft_block_count, c.block_count);
   c.block_count -= c.draft_block_count;
+  if (c.row->has(kEncoderDecoder)) {
+    c.encoder_block_count = c.block_count;
+    c.block_count += BM_TRY(need_or(file, p + "decoder_block_count", c.block_count, kMaxBlocks));
+    c.start_token = static_cast<int32_t>(BM_TRY(file.get_u32(p + "decoder_start_token_id", 0)));
+  }
   if (has_key(*c.row, "num_loops")) {
     const uint32_t loops = BM_TRY(need_or(file, p + "num_loops", 1, kMaxBlocks));
     if (loops > 1) c.loop_length = c.block_count;
@@ -982,6 +987,13 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   if (embedding.rank != 2 || embedding.dims[1] == 0 || embedding.dims[1] > kMaxContext)
     return fail(Code::kCorrupt, "tensor token_embd.weight is not a table of tokens");
   c.vocab_size = static_cast<uint32_t>(embedding.dims[1]);
+  if (c.start_token < 0 || static_cast<uint32_t>(c.start_token) >= c.vocab_size)
+    return fail(Code::kCorrupt, "metadata {}decoder_start_token_id {} is outside the vocabulary", p,
+                c.start_token);
+  // Embeddings that make logits too are as large as those of what is read. Source: transformers,
+  // modeling_t5.py, T5ForConditionalGeneration.
+  if (c.row->has(kEncoderDecoder) && c.has_tied_output)
+    c.logit_scale = 1 / std::sqrt(static_cast<float>(c.embedding_length));
   BM_TRY(check_consistency(c, p));
   return c;
 }

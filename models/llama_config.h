@@ -118,6 +118,8 @@ struct LlamaConfig {
   uint32_t embedding_length = 0;
   uint32_t output_length = 0;  ///< of what encoders give: embedding_length, or what they make of it
   uint32_t block_count = 0;
+  uint32_t encoder_block_count = 0;  ///< the first of them, of kEncoderDecoder
+  int32_t start_token = 0;           ///< what a decoder reads first, likewise
   uint32_t loop_length = 0;    ///< blocks of a pass; all passes have the same weights. 0: one pass
   bool has_loop_norm = false;  ///< what a pass gives the next is normalised, as the output is
   uint32_t draft_block_count = 0;    ///< blocks after those, which guess further tokens: not used
@@ -165,8 +167,12 @@ struct LlamaConfig {
 
   /// What names of the tensors of a block begin with.
   std::string block_prefix(size_t block) const {
+    if (encoder_block_count > 0 && block >= encoder_block_count)
+      return "dec.blk." + std::to_string(block - encoder_block_count) + ".";
     return (row->has(kDistanceBias) ? "enc.blk." : "blk.") + std::to_string(block) + ".";
   }
+  /// Whether tokens of the block see only those before them.
+  bool is_causal_in(size_t block) const { return is_causal && block >= encoder_block_count; }
   const HeadKind& heads_of(size_t block) const { return head_kinds[blocks[block].heads]; }
   bool has_own_kv(size_t block) const {
     return blocks[block].has_attention && blocks[block].kv_block == block;

@@ -184,6 +184,11 @@ class LlamaLoader {
       for (uint32_t i = 0; i < blocks; ++i)
         if (t.name.starts_with(model_->config_.block_prefix(i)))
           bytes[i] += static_cast<double>(t.data.size());
+    if (options_.stages > 1 && model_->config_.encoder_block_count > 0)
+      return fail(Code::kUnsupported,
+                  "{}: what this model reads of a text is read by all blocks that write, which "
+                  "processes do not share; one process divides it over several devices",
+                  model_->config_.architecture);
     if (options_.stages > 1 && !model_->config_.is_causal)
       return fail(Code::kUnsupported,
                   "{}: this model makes embeddings, which processes do not share; one process "
@@ -429,6 +434,9 @@ class LlamaLoader {
     for (uint32_t i = 0; i < c.block_count; ++i) {
       const std::string p = fmt::format("blk.{}.", i);
       if (name == p + "attn_rot_embd.weight") return true;
+      // What is read of an encoded text has no distances. Source: transformers, modeling_t5.py,
+      // T5LayerCrossAttention.
+      if (name == c.block_prefix(i) + "cross_attn_rel_b.weight") return true;
       if (c.row->has(kIndexed) && name.starts_with(p + "indexer.")) return true;
       // Blocks that read the keys and values of others were trained with some of their own.
       if (c.blocks[i].kv_block == i) continue;
@@ -502,19 +510,23 @@ class LlamaLoader {
   }
 
   /// Distances share numbers by buckets: half of those of a direction are of one distance each, the
-  /// others grow like powers up to 128. Blocks without a tensor have the first one's. Source:
-  /// transformers, modeling_t5.py, _relative_position_bucket().
-  Status load_distance_bias(const std::string& p, Llama::Block* b) {
+  /// others grow like powers up to 128. Where tokens see only those before them there is one
+  /// direction. Blocks without a tensor have the first one's. Source: transformers, modeling_t5.py,
+  /// _relative_position_bucket().
+  Status load_distance_bias(uint32_t block, const std::string& p, Llama::Block* b) {
     const LlamaConfig& c = model_->config_;
     const uint32_t buckets = c.distance_buckets, heads = c.head_count;
     if (buckets == 0) return {};
     const bool has_own = file_->find_tensor(p + "attn_rel_b.weight") != nullptr;
-    const std::string name = (has_own ? p : c.block_prefix(0)) + "attn_rel_b.weight";
+    const bool is_causal = c.is_causal_in(block);
+    const uint32_t first = is_causal ? c.encoder_block_count : 0;
+    const std::string name = (has_own ? p : c.block_prefix(first)) + "attn_rel_b.weight";
     const GgufTensor& t = *BM_TRY(find(name, {heads, buckets}));
     if (!is_loading_) return {};
     std::vector<float> learned(t.value_count), each;
     BM_TRY(dequantize_row(t.type, t.data, learned));
-    const int64_t farthest = int64_t{model_->context_} - 1, half = buckets / 2, exact = half / 2;
+    const int64_t farthest = int64_t{model_->context_} - 1,
+                  half = is_causal ? buckets : buckets / 2, exact = half / 2;
     for (int64_t d = -farthest; d <= farthest; ++d) {
       const int64_t distance = std::abs(d);
       int64_t bucket = distance;
@@ -524,7 +536,7 @@ class LlamaLoader {
         const auto further = static_cast<int64_t>(share * static_cast<double>(half - exact));
         bucket = std::min(half - 1, exact + further);
       }
-      if (d > 0) bucket += half;
+      if (d > 0) bucket = is_causal ? 0 : bucket + half;
       const auto row = learned.begin() + bucket * heads;
       each.insert(each.end(), row, row + heads);
     }
@@ -580,7 +592,15 @@ class LlamaLoader {
                    results = uint64_t{kind.count} * kind.value_length;
     if (c.latent.rank > 0) return load_latent_attention(p, b);
     if (c.row->has(kSinks)) b->sinks = BM_TRY(load(p + "attn_sinks.weight", {kind.count}));
-    BM_TRY(load_distance_bias(p, b));
+    BM_TRY(load_distance_bias(block, p, b));
+    if (c.encoder_block_count > 0 && block >= c.encoder_block_count) {
+      const std::string cross = p + "cross_attn_";
+      b->cross.norm = BM_TRY(load_norm(cross + "norm", {width}, Need::kYes));
+      b->cross.query = BM_TRY(load_projection(cross + "q", width, q));
+      b->cross.key = BM_TRY(load_projection(cross + "k", width, kv));
+      b->cross.value = BM_TRY(load_projection(cross + "v", width, values));
+      b->cross.output = BM_TRY(load_projection(cross + "o", results, width));
+    }
     if (c.row->has(kMayHaveSinks))
       BM_TRY(load_optional(b->sinks, p + "attn_sinks.weight", {kind.count}));
     const bool has_kv = c.has_own_kv(block);
@@ -1029,6 +1049,9 @@ class LlamaLoader {
       if (c.altup.count > 0) BM_TRY(load_altup(p, &b));
       if (c.row->has(kLayerInputs))
         BM_TRY(load_optional(b.scale, p + "layer_output_scale.weight", {1}));
+      if (i + 1 == c.encoder_block_count)
+        model_->encoder_norm_ =
+            BM_TRY(load_norm("enc.output_norm", {c.embedding_length}, Need::kYes));
       model_->blocks_[i] = std::move(b);
     }
     if (at(devices_.size() - 1, model_->is_last_stage())) BM_TRY(load_output());
@@ -1116,9 +1139,10 @@ class LlamaLoader {
     // LFM2 calls what stands before the logits the embeddings' norm; older files do not.
     const bool is_neo = c.architecture == "neo-bert" || c.row->has(kDistanceBias);
     const bool is_lfm = c.row->has(kShortConvolution) && !file_->find_tensor("output_norm.weight");
-    const char* const output_norm = is_neo   ? "enc.output_norm"
-                                    : is_lfm ? "token_embd_norm"
-                                             : "output_norm";
+    const char* const output_norm = c.encoder_block_count > 0 ? "dec.output_norm"
+                                    : is_neo                  ? "enc.output_norm"
+                                    : is_lfm                  ? "token_embd_norm"
+                                                              : "output_norm";
     if (!c.row->has(kNormsAfterSums))
       model_->output_norm_ = BM_TRY(load_norm(output_norm, {width}, Need::kYes));
     BM_TRY(load_each("altup_unembd_proj.weight", &model_->altup_out_));

@@ -66,6 +66,9 @@ VARIANTS = {
     "glm-dsa": [["--tensor", "nextn"]],
     "hy_v3": [["--tensor", "nextn"]],
     "muse-glimmer": [["--key", "attention.sliding_window=64"]],
+    # Tied matrices make other logits here, as in the authors' code: they are divided by the root of the width.
+    # Blocks in unequal numbers it makes no context of.
+    "t5": [["--tensor", "plainup", "--tensor", "biases"]],
     "t5encoder": [["--tensor", "plainup", "--tensor", "biases"], ["--key", "attention.relative_buckets_count=32"]],
     "exaone4": [["--layers", "64", "--key", "attention.sliding_window=5"]],
     "jina-bert-v2": [["--tensor", "attn_norm_2", "--tensor", "wholeqknorm"], ["--tensor", "fusedup"], ["--tensor", "plainup"]],

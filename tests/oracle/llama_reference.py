@@ -37,11 +37,11 @@ HALVES = {"spark2_5", "deepseek2-ocr", "hy_v3", "minimax-m3", "eurobert", "plamo
           "qwen2moe", "qwen3moe", "apertus", "bailingmoe2", "codeshell", "exaone4", "hunyuan-dense", "minimax-m2", "pangu-embedded",
           "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
           "gemma-embedding", "falcon-h1", "gemma3n", "gemma4", "gemma-embedding2", "grok"}
-UNROTATED = {"t5encoder", "bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2", "mamba", "mamba2", "jamba", "nemotron_h",
+UNROTATED = {"t5", "t5encoder", "bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2", "mamba", "mamba2", "jamba", "nemotron_h",
              "nemotron_h_moe", "kimi-linear", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"}
 # x = norm(x + f(x)), and no logits.
 ENCODERS = {"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"}
-GELU = ENCODERS - {"nomic-bert"} | {"spark2_5", "t5encoder", "gemma-embedding2", "grok", "gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
+GELU = ENCODERS - {"nomic-bert"} | {"spark2_5", "t5", "t5encoder", "gemma-embedding2", "grok", "gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
 PARALLEL = {"cohere2moe", "cohere2", "command-r", "falcon", "phi2"}
 WINDOW_PERIOD = {"muse-glimmer": 4, "cohere2moe": 4, "laguna": 4, "afmoe": 4, "exaone-moe": 4, "mellum": 4, "smallthinker": 4, "gemma3n": 5, "exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
 # Weights of a token's experts sum to 1, where the file does not say.
@@ -83,10 +83,22 @@ class Llama:
             self.scale = (self.dim // self.heads) ** -0.5
         if a == "jais":
             self.scale = 1 / self.head_dim
-        if a in ("gemma3n", "gemma4", "gemma-embedding2", "t5encoder"):
+        if a in ("gemma3n", "gemma4", "gemma-embedding2", "t5", "t5encoder"):
             self.scale = 1.0
         if a == "grok":
             self.scale = self.meta("attention.output_scale")
+        self.encoder_layers = 0
+        if a == "t5":  # the decoder's blocks are numbered behind the encoder's
+            self.encoder_layers = self.layers
+            self.layers += self.meta("decoder_block_count", self.layers)
+
+            def named(name):
+                side, *rest = name.split(".")
+                if len(rest) < 2 or rest[0] != "blk":
+                    return name
+                number = int(rest[1]) + (self.encoder_layers if side == "dec" else 0)
+                return f"blk.{number}." + ".".join(rest[2:]).replace("attn_o.", "attn_output.")
+            self.w = {named(name): value for name, value in self.w.items()}
         if a == "t5encoder":
             self.w = {name.replace("enc.blk.", "blk.").replace("attn_o.", "attn_output."): value for name, value in self.w.items()}
         self.is_causal = self.meta("attention.causal", a != "t5encoder")
@@ -267,8 +279,9 @@ class Llama:
                 gate = gate.repeat_interleave(self.head_dim, -1)
         v = v.view(t, self.kv_heads, value_dim) * self.meta("attention.value_scale", 1.0)
         distance = torch.arange(t)[:, None] - torch.arange(t)[None, :]
-        hidden = distance < 0 if self.is_causal else distance != distance
-        if not self.is_causal:  # half a window on either side
+        is_causal = self.is_causal and layer >= self.encoder_layers
+        hidden = distance < 0 if is_causal else distance != distance
+        if not is_causal:  # half a window on either side
             distance = distance.abs()
             if self.is_local(layer):
                 hidden = distance > self.window // 2
@@ -285,9 +298,10 @@ class Llama:
             scores = cap * torch.tanh(scores / cap) if cap else scores
             if self.has_alibi():
                 scores = scores - self.slope(head) * distance.to(self.dtype)
-            if self.arch == "t5encoder":
+            if self.arch in ("t5", "t5encoder"):
                 own = p + "attn_rel_b.weight"
-                scores = scores + self.w[own if own in self.w else "blk.0.attn_rel_b.weight"][self.buckets(t), head]
+                first = f"blk.{self.encoder_layers if is_causal else 0}.attn_rel_b.weight"
+                scores = scores + self.w[own if own in self.w else first][self.buckets(t, is_causal), head]
             scores = scores.masked_fill(hidden, float("-inf"))
             if p + "attn_sinks.weight" in self.w:  # one more score, without a value
                 scores = torch.cat([scores, self.w[p + "attn_sinks.weight"][head].expand(t, 1)], -1)
@@ -300,11 +314,21 @@ class Llama:
             out = out * (torch.nn.functional.softplus(gate) if self.arch == "laguna" else torch.sigmoid(gate))
         return self.linear(out, p + "attn_output")
 
-    def buckets(self, t):
+    def cross_attention(self, h, layer):
+        """Of what is written over what became of the text that was read."""
+        p = f"blk.{layer}.cross_attn_"
+        q, k, v = (self.linear(x, p + name).view(len(x), self.heads, self.head_dim) for x, name in
+                   ((self.norm(h, p + "norm"), "q"), (self.encoded, "k"), (self.encoded, "v")))
+        weights = torch.softmax(torch.einsum("thd,shd->hts", q, k) * self.scale, -1)
+        return self.linear(torch.einsum("hts,shd->thd", weights, v).reshape(len(h), -1), p + ("output" if p + "output.weight" in self.w else "o"))
+
+    def buckets(self, t, is_causal=False):
         """[query, key]: which of T5's learned numbers a distance has."""
         at = torch.arange(t)
         behind = at[None, :] - at[:, None]
-        half = self.meta("attention.relative_buckets_count") // 2
+        if is_causal:
+            behind = behind.clamp(max=0)
+        half = self.meta("attention.relative_buckets_count") // (1 if is_causal else 2)
         distance, exact = behind.abs(), half // 2
         grown = torch.log(distance.clamp(min=1).double() / exact) / torch.log(torch.tensor(128.0, dtype=torch.float64) / exact)
         far = (exact + (grown * (half - exact)).long()).clamp(max=half - 1)
@@ -529,7 +553,7 @@ class Llama:
                 return self.gelu(x)
             return torch.relu(x) ** 2 if self.arch in ("arcee", "nemotron", "nemotron_h", "jais2", "plm") or self.meta("hidden_activation") == "relu2" else x * torch.sigmoid(x)
         up = self.linear(h, p + "ffn_up")
-        if self.arch == "t5encoder" and p + "ffn_gate.weight" not in self.w:
+        if self.arch in ("t5", "t5encoder") and p + "ffn_gate.weight" not in self.w:
             return self.linear(torch.relu(up), p + "ffn_down")
         if p + "ffn_gate.weight" in self.w:
             gate = self.linear(h, p + "ffn_gate")
@@ -647,6 +671,8 @@ class Llama:
         if (after + ".weight" in self.w or after in self.w) and not late:
             y = self.norm(y, after)
         y = x + y * residual
+        if p + "cross_attn_norm.weight" in self.w:
+            y = y + self.cross_attention(y, layer)
         if self.parallel:
             f = self.norm(x, p + "ffn_norm") if p + "ffn_norm.weight" in self.w else h
         else:
@@ -679,20 +705,27 @@ class Llama:
         if "altup_proj.weight" in self.w:
             x = self.altup_blocks(x)
         else:
+            if self.encoder_layers:  # the same text is read and written
+                read = x
+                for layer in range(self.encoder_layers):
+                    read = self.block(read, layer)
+                self.encoded = self.norm(read, "enc.output_norm")
             loops = self.meta("num_loops", 1)
             for i in range(loops):
-                for layer in range(self.layers):
+                for layer in range(self.encoder_layers, self.layers):
                     x = self.block(x, layer)
                 if i + 1 < loops and not self.meta("skip_loop_final_norm"):
                     x = self.norm(x, "output_norm")
         if self.arch in ENCODERS:
             return x
-        x = self.norm(x, "enc.output_norm" if self.arch in ("neo-bert", "t5encoder") else "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm")
+        x = self.norm(x, "dec.output_norm" if self.arch == "t5" else "enc.output_norm" if self.arch in ("neo-bert", "t5encoder") else "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm")
         if self.arch == "gemma-embedding2":
             return self.linear(x, "output")
         if not self.is_causal:
             return x
         out = self.linear(x, "output") if "output.weight" in self.w else x @ self.w["token_embd.weight"].T
+        if self.arch == "t5" and "output.weight" not in self.w:
+            out = out * self.dim ** -0.5
         scale = self.meta("logit_scale", 256.0 / self.dim if "minicpm" in self.arch else 1.0)
         out = out / scale if self.arch in ("granite", "granitemoe", "granitehybrid", "granite_swa", "minicpm") else out * scale
         cap = self.meta("final_logit_softcapping", 30.0 if self.arch == "gemma3n" else 0)

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <random>
 
+#include "models/llama_batch.h"
 #include "models/llama_encoder.h"
 #include "models/tokenizer.h"
 #include "runtime/allocator.h"
@@ -125,6 +126,7 @@ void expect_logits(const std::shared_ptr<const Llama>& model, const std::vector<
                    const std::vector<float>& want, const std::string& what) {
   const size_t vocabulary = model->config().vocab_size;
   LlamaSession session(model, exact());
+  begin(session, tokens);
   for (size_t at = 13; at <= tokens.size(); ++at) {
     const size_t from = at == 13 ? 0 : at - 1;
     ASSERT_TRUE(session.feed(std::span(tokens).subspan(from, at - from))) << what;
@@ -178,6 +180,8 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
         "rope.scaling.original_context_length=32",
         "phi3 --tensor rope_long --tensor rope_short --key rope.scaling.type=longrope --key "
         "rope.scaling.original_context_length=512 --key rope.scaling.attn_factor=1.19",
+        "t5 --tensor plainup --tensor biases --tensor tied --key decoder_block_count=4",
+        "t5 --key attention.relative_buckets_count=32",
         "mamba --key ssm.dt_b_c_rms=true",
         "falcon-h1 --without ssm_norm",
         "rwkv6 --tensor apart",
@@ -231,8 +235,17 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
     expect_logits(model, tokens, want, options[i]);
     // Other caches than keys and values are divided too.
     if (model->config().recurrent.kernel > 0 || model->config().latent.rank > 0 ||
-        model->config().layer_input_length > 0)
+        model->config().encoder_block_count > 0 || model->config().layer_input_length > 0)
       expect_logits(load(path, "CPU:1,CPU:2"), tokens, want, options[i] + " on two devices");
+    if (model->config().encoder_block_count > 0) {
+      LlamaSession session(model);
+      const Status fed = session.feed(tokens);
+      ASSERT_FALSE(fed) << options[i];
+      EXPECT_NE(fed.error().message.find("encoded before"), std::string::npos);
+      const auto batch = LlamaBatch::create(model, {});
+      ASSERT_FALSE(batch) << options[i];
+      EXPECT_EQ(batch.error().code, Code::kUnsupported) << batch.error().message;
+    }
     if (model->config().loop_length > 0) {
       const auto divided =
           Llama::load(open(path), {.device = "CPU:1,CPU:2", .context = 0, .progress = {}});
@@ -240,7 +253,7 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
       EXPECT_NE(divided.error().message.find("blocks that can be apart"), std::string::npos);
     }
     // Hidden states are not all that a later stage would need.
-    if (model->config().layer_input_length > 0) {
+    if (model->config().layer_input_length > 0 || model->config().encoder_block_count > 0) {
       const auto stage =
           Llama::load(open(path), {.device = "CPU", .stages = 2, .context = 0, .progress = {}});
       ASSERT_FALSE(stage) << options[i];
