@@ -86,6 +86,7 @@ uint64_t Llama::cache_bytes(size_t device, DType type) const {
     if (place_of_block_[i] != device) continue;
     for (const auto& [heads, length] : cached_vectors(config_, i))
       if (heads > 0) out += KvRows::bytes_per_position(heads, length, type);
+    if (has_indexer(i)) out += KvRows::bytes_per_position(1, config_.indexer.length, type);
   }
   return out;
 }
@@ -129,6 +130,9 @@ KvCache Llama::make_cache(int64_t capacity, DType type) const {
     };
     cache.keys[i] = rows(0);
     cache.values[i] = rows(1);
+    cache.index_keys.resize(config_.block_count);
+    if (has_indexer(i))
+      cache.index_keys[i] = KvRows(capacity, 1, config_.indexer.length, type, device);
     if (config_.encoder_block_count == 0 || i < config_.encoder_block_count) continue;
     for (auto* list : {&cache.cross_keys, &cache.cross_values}) {
       const auto& [heads, length] = vectors[list == &cache.cross_keys ? 0 : 1];
@@ -158,7 +162,7 @@ void Llama::grow(KvCache& cache, int64_t capacity, int64_t used) const {
           had + (free > copied ? (free - copied) / each : 0), had);
   }
   std::vector<RopeTables> rope = make_rope_tables(capacity);
-  for (auto* list : {&cache.keys, &cache.values})
+  for (auto* list : {&cache.keys, &cache.values, &cache.index_keys})
     for (KvRows& rows : *list)
       if (rows.is_valid()) rows.grow(capacity, used);
   cache.rope = std::move(rope);
@@ -400,7 +404,8 @@ bool Llama::rounds_attention(const Tensor& queries, DType kept, const SymInt& co
 // prompt is one kernel of attention (compiler/schedules/attention). Source: llama.cpp, ggml-cuda's
 // fattn-mma-f16.cuh, which rounds queries and weights to float16 too.
 Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const Tensor& values,
-                  DType kept, const SymInt& count, const SymInt& position) const {
+                  DType kept, const SymInt& count, const SymInt& position,
+                  const Tensor& chosen) const {
   const HeadKind& kind = config_.heads_of(block);
   const int64_t kv_heads = kind.count_kv, width = kind.length, group = kind.count / kv_heads;
   const bool is_rounded = rounds_attention(queries, kept, count);
@@ -417,6 +422,8 @@ Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const
                   static_cast<double>(config_.attention_scale);
   scores = soft_capped(scores, config_.attention_softcap);
   scores = mask_scores(block, scores, count, position);
+  if (chosen.is_valid())
+    scores = chosen.unsqueeze(1).where(scores, -std::numeric_limits<double>::infinity());
   const Tensor& sinks = blocks_[block].sinks;
   const Tensor shares =
       sinks.is_valid()
@@ -503,17 +510,20 @@ Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const S
          attend_recurrent(block, in, count, position, cache);
 }
 
+Llama::RopeRows Llama::rope_rows(const KvCache& cache, const SymInt& count,
+                                 const SymInt& position) {
+  return {cache.rope, [count, position](const Tensor& table, int64_t width) {
+            return table.shrink({{position, position + count}, {0, 1}, {0, width}});
+          }};
+}
+
 Tensor Llama::attend_heads(size_t block, const Tensor& x, const SymInt& count,
                            const SymInt& position, KvCache& cache) const {
   const size_t source = config_.blocks[block].kv_block;
   KvRows &keys = cache.keys[source], &values = cache.values[source];
-  const Heads h =
-      project_heads(block, x, count,
-                    {cache.rope,
-                     [&](const Tensor& table, int64_t width) {
-                       return table.shrink({{position, position + count}, {0, 1}, {0, width}});
-                     }},
-                    [&] { return positions(block, count, position); });
+  const Heads h = project_heads(block, x, count, rope_rows(cache, count, position),
+                                [&] { return positions(block, count, position); });
+  const Tensor chosen = chosen_of(block, x, {}, count, position, cache);
   if (source == block) {
     keys.store(position, count, h.key);
     values.store(position, count, h.value);
@@ -522,7 +532,7 @@ Tensor Llama::attend_heads(size_t block, const Tensor& x, const SymInt& count,
   const Tensor mixed =
       join_values(block,
                   mix(block, h.query, keys.load(end).permute({1, 0, 2}),
-                      values.load(end).permute({1, 0, 2}), keys.type(), count, position),
+                      values.load(end).permute({1, 0, 2}), keys.type(), count, position, chosen),
                   count);
   return project_output(block, h.gate.is_valid() ? mixed * h.gate : mixed);
 }
@@ -742,6 +752,7 @@ Tensor Llama::forward(const Tensor& in, const SymInt& count, const SymInt& posit
                     });
     x = after_block(i, x);
   }
+  cache.chosen = {};
   if (!is_last_stage()) return x.contiguous();
   const auto width = static_cast<int64_t>(config_.stream_length());
   const Tensor last = narrow(x.shrink({{count - 1, count}, {0, width}}));

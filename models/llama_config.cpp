@@ -428,16 +428,52 @@ Status read_latent(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   return {};
 }
 
-/// How long a text may be for the indexer to choose all of it. Source: "DeepSeek-V3.2" (2025),
-/// section 2.1 (the best positions); llama.cpp, src/models/minimax-m3.cpp (the best blocks).
+/// Which blocks of GLM have an indexer, 1, or share that of a block before, 0. Files that do not
+/// say so are of GLM 5, whose blocks all have one, or of 5.2, by the context they are for. Source:
+/// llama.cpp, src/models/glm-dsa.cpp.
+Result<std::vector<uint32_t>> read_indexer_types(const GgufFile& file, const std::string& p,
+                                                 const LlamaConfig& c) {
+  const std::string key = p + "attention.indexer.types";
+  if (const GgufValue* value = file.find(key); value && value->type == GgufType::kArray)
+    return read_pattern(file, key, c.block_count, c.draft_block_count);
+  const bool has_key_here = file.find(key) != nullptr;
+  const bool is_own = has_key_here && BM_TRY(file.get_u32(key)) != 0;
+  std::vector<uint32_t> out;
+  for (uint32_t i = 0; i < c.block_count; ++i)
+    out.push_back(has_key_here ? is_own : c.context_length < 1048576 || i < 2 || (i - 2) % 4 == 0);
+  return out;
+}
+
 Status read_indexer(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   if (!c->row->has(kIndexed)) return {};
-  const std::string key = p + "attention.indexer.top_k";
-  uint64_t chosen = BM_TRY(need(file, key, kMaxContext));
-  if (has_key(*c->row, "attention.indexer.block_size"))
-    chosen *= BM_TRY(need(file, p + "attention.indexer.block_size", kMaxContext));
-  if (chosen >= c->context_length) return {};
-  c->context_length = c->indexed_from = static_cast<uint32_t>(chosen);
+  const std::string q = p + "attention.indexer.";
+  IndexerConfig& x = c->indexer;
+  x.chosen = BM_TRY(need(file, q + "top_k", kMaxContext));
+  const bool has_blocks = has_key(*c->row, "attention.indexer.block_size");
+  if (has_blocks) x.block = BM_TRY(need(file, q + "block_size", kMaxContext));
+  const uint64_t whole = uint64_t{x.chosen} * x.block;
+  if (whole >= c->context_length) return {};
+  c->indexed_from = static_cast<uint32_t>(whole);
+  x.heads = BM_TRY(need(file, q + "head_count", kMaxWidth));
+  x.length = BM_TRY(need(file, q + "key_length", kMaxWidth));
+  if (has_blocks) x.local = BM_TRY(file.get_u32(q + "local_blocks", 0));
+  if (x.length < c->rope_length || x.length % 2 != 0 ||
+      (has_blocks && x.heads != c->head_count_kv) || (!has_blocks && c->latent.query_rank == 0))
+    return fail(Code::kUnsupported,
+                "metadata {0}head_count {1}, {0}key_length {2}: no indexer of a model with {3} "
+                "heads of keys, of which {4} components are rotated",
+                q, x.heads, x.length, c->head_count_kv, c->rope_length);
+  x.rope_style = c->architecture == "deepseek32" ? RopeStyle::kHalves
+                 : has_blocks                    ? c->rope_style
+                                                 : RopeStyle::kInterleaved;
+  std::vector<uint32_t> is_own(c->block_count, 1);
+  if (has_key(*c->row, "attention.indexer.types")) is_own = BM_TRY(read_indexer_types(file, p, *c));
+  const uint32_t first = has_blocks ? BM_TRY(file.get_u32(p + "leading_dense_block_count", 0)) : 0;
+  for (uint32_t i = first; i < c->block_count; ++i)
+    c->blocks[i].indexer = is_own[i] != 0 ? Indexer::kOwn : Indexer::kShared;
+  if (first < c->block_count && is_own[first] == 0)
+    return fail(Code::kCorrupt, "metadata {}types: block {} has no block before it to share with",
+                q, first);
   return {};
 }
 

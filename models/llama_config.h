@@ -38,6 +38,13 @@ struct HeadKind {
   bool operator==(const HeadKind&) const = default;
 };
 
+/// Of blocks whose attention reads some of all positions.
+enum class Indexer : uint8_t {
+  kNone,
+  kOwn,
+  kShared,  ///< those that the last block with one of its own has chosen
+};
+
 struct BlockConfig {
   uint32_t heads = 0;                ///< index into LlamaConfig::head_kinds
   uint32_t kv_block = 0;             ///< whose keys and values it reads: its own, or an earlier one
@@ -61,6 +68,7 @@ struct BlockConfig {
     float alpha_p = 0, alpha_n = 0, beta = 0, eps = 0;
   } xielu;
   bool has_experts = false;
+  Indexer indexer = Indexer::kNone;
 };
 
 /// Mixture of experts: what every block that has experts shares.
@@ -82,6 +90,17 @@ struct LatentConfig {
   uint32_t query_rank = 0;    ///< 0: queries are not compressed
   uint32_t rank = 0;          ///< components that keys and values are made of; 0: other attention
   uint32_t value_length = 0;  ///< of a head
+};
+
+/// What chooses which positions attention reads, or which blocks of positions. Source:
+/// "DeepSeek-V3.2" (2025), section 2.1; llama.cpp, src/models/minimax-m3.cpp.
+struct IndexerConfig {
+  uint32_t heads = 0, length = 0;
+  uint32_t chosen = 0;  ///< positions, or blocks of them, that a token reads
+  uint32_t block = 1;   ///< positions in a block
+  uint32_t local = 0;   ///< last blocks that are always read
+  /// Halves of what is rotated are pairs; else elements side by side, or as the model's own heads.
+  RopeStyle rope_style = RopeStyle::kNone;
 };
 
 /// Blocks with a state: of a head [length of values, length of keys]. Heads share keys by groups.
@@ -115,6 +134,7 @@ struct LlamaConfig {
   std::string architecture;     ///< "llama", "qwen2", "qwen3", "gemma" …
   uint32_t context_length = 0;  ///< tokens the model was trained for, or those it can be run with
   uint32_t indexed_from = 0;  ///< positions beyond which an indexer chooses; 0: attention reads all
+  IndexerConfig indexer;
   uint32_t embedding_length = 0;
   uint32_t output_length = 0;  ///< of what encoders give: embedding_length, or what they make of it
   uint32_t block_count = 0;

@@ -105,11 +105,6 @@ class LlamaLoader {
     BM_TRY(open_devices());
     model_->context_ =
         options_.context ? options_.context : std::min<uint32_t>(c.context_length, 4096);
-    if (c.indexed_from > 0 && model_->context_ > c.indexed_from)
-      return fail(Code::kUnsupported,
-                  "context {}: from position {} on an indexer of {} chooses what is read, which is "
-                  "not supported",
-                  model_->context_, c.indexed_from, c.architecture);
     if (model_->context_ > c.context_length)
       return fail(Code::kInvalidArgument,
                   "context {} exceeds the {} positions the model was made for", model_->context_,
@@ -209,6 +204,13 @@ class LlamaLoader {
       return fail(Code::kInvalidArgument, "{} stages; the model has {} blocks", options_.stages,
                   blocks);
     const auto stages = divide(bytes, std::vector<double>(options_.stages, 1.0));
+    for (uint32_t i = 1; i < blocks; ++i)
+      if (stages[i] != stages[i - 1] && model_->is_indexed(i) && !model_->has_indexer(i))
+        return fail(Code::kUnsupported,
+                    "{}: block {} reads what an indexer before it has chosen, which processes do "
+                    "not share; another number of stages, or a context of {} at most, does not "
+                    "need it",
+                    model_->config_.architecture, i, model_->config_.indexed_from);
     const auto mine = std::ranges::equal_range(stages, options_.stage);
     model_->first_block_ = static_cast<size_t>(mine.begin() - stages.begin());
     model_->end_block_ = static_cast<size_t>(mine.end() - stages.begin());
@@ -590,6 +592,7 @@ class LlamaLoader {
                    kv = uint64_t{kind.count_kv} * kind.length,
                    values = uint64_t{kind.count_kv} * kind.value_length,
                    results = uint64_t{kind.count} * kind.value_length;
+    if (model_->has_indexer(block)) BM_TRY(load_indexer(p, &b->index));
     if (c.latent.rank > 0) return load_latent_attention(p, b);
     if (c.row->has(kSinks)) b->sinks = BM_TRY(load(p + "attn_sinks.weight", {kind.count}));
     BM_TRY(load_distance_bias(block, p, b));
@@ -631,6 +634,27 @@ class LlamaLoader {
       b->attention_sub_norm = BM_TRY(load_norm(p + "attn_sub_norm", {q}, Need::kYes));
     b->query_norm = BM_TRY(load_head_norm(p + "attn_q_norm", kind.count, kind.length));
     if (has_kv) b->key_norm = BM_TRY(load_head_norm(p + "attn_k_norm", kind.count_kv, kind.length));
+    return {};
+  }
+
+  /// Of texts that are read as a whole its tensors have no use.
+  Status load_indexer(const std::string& p, Llama::Index* x) {
+    const LlamaConfig& c = model_->config_;
+    const uint64_t width = c.embedding_length, length = c.indexer.length,
+                   queries = c.indexer.heads * length;
+    const std::string name = p + "indexer.";
+    if (c.latent.rank == 0) {
+      x->query = BM_TRY(load_projection(name + "q_proj", width, queries));
+      x->key = BM_TRY(load_projection(name + "k_proj", width, length));
+      x->query_norm = BM_TRY(load_norm(name + "q_norm", {length}, Need::kYes));
+      x->key_norm = BM_TRY(load_norm(name + "k_norm", {length}, Need::kYes));
+      return {};
+    }
+    x->query = BM_TRY(load_projection(name + "attn_q_b", c.latent.query_rank, queries));
+    x->key = BM_TRY(load_projection(name + "attn_k", width, length));
+    x->weights = BM_TRY(load_projection(name + "proj", width, c.indexer.heads));
+    x->key_norm = BM_TRY(load_norm(name + "k_norm", {length}, Need::kYes));
+    x->key_norm.bias = BM_TRY(load(name + "k_norm.bias", {length}));
     return {};
   }
 

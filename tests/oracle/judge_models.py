@@ -63,7 +63,11 @@ VARIANTS = {
     "grok": [["--tensor", "dense"]],
     "arwkv7": [["--tensor", "nogate", *WIDE], ["--tensor", "mixnorm", *WIDE]],
     "glm4moe": [["--tensor", "nextn"]],
-    "glm-dsa": [["--tensor", "nextn"]],
+    # Attention reads 8 of up to 32 positions, or two blocks of 8. Its indexer's keys are float16: of two almost as good either may be read.
+    "deepseek32": [["--key", "attention.indexer.top_k=8", "--key", "attention.indexer.head_count=8"]],
+    "glm-dsa": [["--tensor", "nextn"], ["--key", "attention.indexer.top_k=8", "--key", "attention.indexer.head_count=8"],
+                ["--key", "attention.indexer.top_k=8", "--key", "attention.indexer.head_count=8", "--key", "attention.indexer.types=1,0,1"]],
+    "minimax-m3": [["--key", "attention.indexer.top_k=2", "--key", "attention.indexer.block_size=8"]],
     "hy_v3": [["--tensor", "nextn"]],
     "muse-glimmer": [["--key", "attention.sliding_window=64"]],
     # Tied matrices make other logits here, as in the authors' code: they are divided by the root of the width.

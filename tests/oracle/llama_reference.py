@@ -165,7 +165,7 @@ class Llama:
         x = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps) * gain
         return x + self.w[name + ".bias"] if name + ".bias" in self.w else x
 
-    def rotate(self, x, layer):
+    def rotate(self, x, layer, are_halves=None):
         # x: [time, heads, head_dim].  Pair i is (x[2i], x[2i + 1]), or (x[i], x[i + half]).
         is_local = self.is_local(layer)
         if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or self.is_unrotated(layer) or (self.arch in ("cohere2", "afmoe", "exaone-moe", "muse-glimmer", "smallthinker") and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
@@ -175,7 +175,7 @@ class Llama:
         angle = torch.arange(x.shape[0], dtype=torch.float64)[:, None] * frequency
         cos, sin = ((magnitude * f(angle)).to(self.dtype)[:, None, :] for f in (torch.cos, torch.sin))
         out = x.clone()
-        if self.arch in HALVES:
+        if self.arch in HALVES if are_halves is None else are_halves:
             half = self.rotated // 2
             first, second = x[..., :half], x[..., half:self.rotated]
             out[..., :half] = first * cos - second * sin
@@ -290,9 +290,12 @@ class Llama:
             hidden = hidden | (chunk[:, None] != chunk[None, :])
         elif self.is_local(layer):
             hidden = hidden | (distance >= self.window)
-        out = []
+        out, seen_by_all = [], hidden
+        self.choose(h, layer)
         for head in range(self.heads):
             shared = head // (self.heads // self.kv_heads)
+            if self.meta("attention.indexer.top_k"):
+                hidden = seen_by_all | ~self.chosen[shared % len(self.chosen)]
             scores = q[:, head] @ k[:, shared].T * self.scale
             cap = self.meta("attn_logit_softcapping", 0)
             scores = cap * torch.tanh(scores / cap) if cap else scores
@@ -441,6 +444,7 @@ class Llama:
             q = self.linear(self.norm(self.linear(h, p + "attn_q_a"), p + "attn_q_a_norm"), p + "attn_q_b")
         else:
             q = self.linear(h, p + "attn_q")
+        self.choose(h, layer)
         q = q.view(t, self.heads, self.head_dim)
         both = self.linear(h, p + "attn_kv_a_mqa")
         c = self.norm(both[:, :self.rank], p + "attn_kv_a_norm")
@@ -455,9 +459,47 @@ class Llama:
         q = torch.cat([q[..., :plain], q_turned], -1) * self.temperature(t)[:, None, None]
         k = torch.cat([k, k_turned.expand(t, self.heads, self.rotated)], -1)
         hidden = torch.triu(torch.ones(t, t, dtype=torch.bool), 1)
+        if self.meta("attention.indexer.top_k"):
+            hidden = hidden | ~self.chosen[0]
         scores = torch.einsum("thd,shd->hts", q, k) * self.scale
         weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), -1)
         return self.linear(torch.einsum("hts,shv->thv", weights, v).reshape(t, -1), p + "attn_output")
+
+    @staticmethod
+    def best(scores, k):
+        """Which of the last axis are the k largest, the first of equal ones."""
+        order = torch.sort(scores, dim=-1, descending=True, stable=True).indices[..., :k]
+        return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, order, True)
+
+    def choose(self, h, layer):
+        """self.chosen, [heads or 1, query, key]: what attention may read. A block may go by what one before it chose."""
+        if not self.meta("attention.indexer.top_k"):
+            return
+        p, t = f"blk.{layer}.indexer.", len(h)
+        heads, size, top, each = (self.meta("attention.indexer." + key, 1) for key in ("head_count", "key_length", "top_k", "block_size"))
+        if self.of_layer("attention.indexer.types", layer, 1) == 0 and self.arch == "glm-dsa":
+            return
+        visible = torch.tril(torch.ones(t, t, dtype=torch.bool))
+        if self.arch == "minimax-m3":
+            if p + "q_proj.weight" not in self.w:
+                self.chosen = torch.ones(1, t, t, dtype=torch.bool)
+                return
+            q = self.rotate(self.norm(self.linear(h, p + "q_proj").view(t, heads, size), p + "q_norm"), layer)
+            k = self.rotate(self.norm(self.linear(h, p + "k_proj").view(t, 1, size), p + "k_norm"), layer)
+            scores = torch.einsum("thd,sd->hts", q, k[:, 0]).masked_fill(~visible, float("-inf"))
+            count = -(-t // each)
+            scores = torch.nn.functional.pad(scores, (0, count * each - t), value=float("-inf")).view(heads, t, count, each).amax(-1)
+            own, number = torch.arange(t)[:, None] // each, torch.arange(count)[None, :]
+            scores = scores.masked_fill((number <= own) & (number > own - self.meta("attention.indexer.local_blocks", 0)), float("inf"))
+            self.chosen = self.best(scores, top).repeat_interleave(each, -1)[..., :t]
+            return
+        name = f"blk.{layer}.attn_q_a"
+        compressed, are_halves = self.norm(self.linear(h, name), name + "_norm"), self.arch == "deepseek32"
+        q = self.rotate(self.linear(compressed, p + "attn_q_b").view(t, heads, size), layer, are_halves)
+        k = torch.nn.functional.layer_norm(self.linear(h, p + "attn_k"), (size,), self.w[p + "k_norm.weight"], self.w[p + "k_norm.bias"], 1e-6)
+        k = self.rotate(k.view(t, 1, size), layer, are_halves)[:, 0]
+        scores = (torch.relu(torch.einsum("thd,sd->ths", q, k)) * self.linear(h, p + "proj")[:, :, None]).sum(1)
+        self.chosen = self.best(scores.masked_fill(~visible, float("-inf")), top)[None]
 
     def slope(self, head):
         bias, power = self.meta("attention.max_alibi_bias", 8.0), 1 << (self.heads.bit_length() - 1)

@@ -270,6 +270,9 @@ def main():
         m[p + "activation_sparsity_scale"] = m[p + "activation_sparsity_scale"][:layers]
     for pair in a.key:
         key, value = pair.split("=")
+        if "," in value:
+            m[p + key] = [int(part) for part in value.split(",")]
+            continue
         m[p + key] = value == "true" if value in ("true", "false") else float(value) if "." in value else (
             int(value) if value.isdigit() else value)
 
@@ -426,6 +429,9 @@ def main():
         linear(b + "attn_output", a.dim, a.heads * size, False)
 
     def indexer(b):
+        types = m.get(p + "attention.indexer.types")
+        if isinstance(types, list) and types[int(b.split(".")[1])] == 0:
+            return
         heads, size = (m[p + "attention.indexer." + key] for key in ("head_count", "key_length"))
         if a.arch == "minimax-m3":
             linear(b + "indexer.q_proj", heads * size, a.dim, False)

@@ -293,6 +293,52 @@ TEST(Llama, LongPromptsOfRecurrentModelsEqualTheReference) {
   }
 }
 
+/// More positions than attention reads: which these are, an indexer says. Prompts, tokens one by
+/// one, on two devices, and blocks that go by what another has chosen.
+TEST(Llama, IndexersChooseWhatTheReferenceDoes) {
+  if (!has_torch()) GTEST_SKIP() << kPython << " with torch is not installed";
+  const test::TempFolder folder;
+  // Many small heads: none of the scores is 0 because all of them are.
+  const std::string eight = " --key attention.indexer.head_count=8 --key attention.indexer.top_k=";
+  const std::array<std::string, 6> models{
+      "deepseek32" + eight + "13",
+      "deepseek32 --key attention.indexer.key_length=8" + eight + "1",
+      "glm-dsa" + eight + "16",
+      "glm-dsa --layers 5 --key attention.indexer.types=1,0,0,1,0" + eight + "9",
+      "minimax-m3 --key attention.indexer.top_k=3 --key attention.indexer.block_size=8",
+      "minimax-m3 --key attention.indexer.top_k=4 --key attention.indexer.block_size=5 --key "
+      "attention.indexer.local_blocks=2 --key attention.indexer.key_length=16"};
+  constexpr size_t kVocabulary = 64;  // of random_transformer.py
+  const uint32_t seed = std::random_device{}();
+  std::mt19937 random(seed);
+  std::vector<int32_t> tokens(96);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % kVocabulary);
+  std::string command = fmt::format("{} tests/oracle/architecture_references.py {} {}", kPython,
+                                    folder.file(""), fmt::join(tokens, ","));
+  for (const std::string& model : models)
+    command += fmt::format(" '{} --seed {}'", model, random() % 1000);
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  for (size_t i = 0; i < models.size(); ++i) {
+    const std::vector<float> want =
+        read_floats(folder.file(fmt::format("{}.f32", i)), tokens.size() * kVocabulary);
+    for (const char* device : {"CPU", "CPU:1,CPU:2"}) {
+      const auto model = load(folder.file(fmt::format("{}.gguf", i)), device);
+      LlamaSession session(model, exact());
+      size_t far = 0;
+      for (size_t at = 0; at < tokens.size();) {
+        const size_t count = at == 0 ? 41 : at == 41 ? 20 : 1;
+        const Status done = session.feed(std::span(tokens).subspan(at, count));
+        ASSERT_TRUE(done) << models[i] << ": " << done.error().message;
+        at += count;
+        far += distance(session.logits(),
+                        std::span(want).subspan((at - 1) * kVocabulary, kVocabulary)) > 1e-4;
+      }
+      // Of two positions whose scores differ in their last bits either may be read.
+      EXPECT_LE(far, 2u) << models[i] << " on " << device << " of seed " << seed;
+    }
+  }
+}
+
 /// Hidden states instead of logits; texts of several lengths by one encoder.
 TEST(Llama, EveryEncoderEqualsTheReference) {
   if (!has_torch()) GTEST_SKIP() << kPython << " with torch is not installed";
