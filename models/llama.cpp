@@ -249,6 +249,13 @@ Tensor Llama::norm(const Tensor& x, const Norm& n) const {
   const double epsilon = n.epsilon > 0 ? n.epsilon : static_cast<double>(config_.norm_epsilon);
   if (config_.norm == NormKind::kLayer)
     return x.layer_norm(numbers(n.weight), numbers(n.bias), epsilon);
+  if (n.groups > 1) {
+    const int64_t width = x.size(-1).constant();
+    return x.reshape({x.size(0), n.groups, width / n.groups})
+               .rms_norm({}, epsilon)
+               .reshape({x.size(0), width}) *
+           numbers(n.weight);
+  }
   const Tensor out = x.rms_norm(numbers(n.weight), epsilon);
   return n.bias.is_valid() ? out + numbers(n.bias) : out;
 }
@@ -373,7 +380,10 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
   if (b.attention_gate.matrix.is_valid()) {
     const Tensor scores = project(in, b.attention_gate);
     const bool is_soft = config_.row->has(kSoftplusGate);
-    const Tensor gate = (is_soft ? scores.softplus() : scores.sigmoid()).contiguous();
+    const double sharpness = static_cast<double>(config_.gate_sharpness);
+    const Tensor soft =
+        sharpness == 1 ? scores.softplus() : (scores * sharpness).softplus() * (1 / sharpness);
+    const Tensor gate = (is_soft ? soft : scores.sigmoid()).contiguous();
     const int64_t parts = gate.size(1).constant(), all_values = heads * value_width;
     out.gate = gate.reshape({count, parts, 1})
                    .expand({count, parts, all_values / parts})
@@ -474,6 +484,9 @@ Tensor Llama::after_block(size_t block, const Tensor& x) const {
 Tensor Llama::activated(size_t block, const Tensor& gate, const Tensor& up, float limit) const {
   if (limit > 0) {
     const double most = static_cast<double>(limit);
+    // Before the activation. Source: llama.cpp, src/models/maple.cpp, and what its library gives.
+    if (config_.architecture == "maple")
+      return activate(block, gate.clip(std::nullopt, most)) * up.clip(-most, most);
     return activate(block, gate).clip(std::nullopt, most) * up.clip(-most, most);
   }
   return config_.activation == Activation::kClampedSwiglu ? clamped_swiglu(gate, up)

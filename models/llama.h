@@ -170,6 +170,7 @@ class Llama {
     bool is_used = false;
     Tensor weight, bias;
     double epsilon = 0;  ///< 0: the model's
+    int64_t groups = 1;  ///< see LlamaConfig::norm_groups
   };
   /// A matrix and its bias, which is invalid where the model has none.
   struct Projection {

@@ -235,6 +235,23 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   return {};
 }
 
+/// Source: llama.cpp, src/models/k2-horizon.cpp.
+Status read_horizon(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  const uint32_t experts = BM_TRY(file.get_u32(p + "attention.value_expert_count", 0));
+  if (experts > 0)
+    return fail(Code::kUnsupported,
+                "metadata {}attention.value_expert_count {}: values made by experts are not "
+                "supported",
+                p, experts);
+  const std::string key = p + "attention.group_norm_groups";
+  c->norm_groups = std::max(1u, BM_TRY(file.get_u32(key, 1)));
+  if (c->embedding_length % c->norm_groups != 0)
+    return fail(Code::kCorrupt, "metadata {} {} does not divide {}embedding_length {}", key,
+                c->norm_groups, p, c->embedding_length);
+  c->gate_sharpness = 0.69314718F;
+  return {};
+}
+
 /// Factors that a few families multiply with. Source: llama.cpp, load_arch_hparams() of each.
 Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   const float width = static_cast<float>(c->embedding_length);
@@ -295,6 +312,7 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   c->logit_softcap =
       BM_TRY(scale_or(file, *c, "final_logit_softcapping", is_capped ? 30.0F : 0.0F));
   c->qkv_limit = BM_TRY(scale_or(file, *c, "attention.clamp_kqv", 0));
+  if (c->architecture == "k2-horizon") BM_TRY(read_horizon(file, p, c));
   // In encoders half of them are of what comes later; half of each kind are of one distance each.
   if (c->row->has(kDistanceBias)) {
     const std::string key = p + "attention.relative_buckets_count";
@@ -773,6 +791,9 @@ Status read_details(const GgufFile& file, const std::string& p, LlamaConfig* c) 
     for (uint32_t i = 0; i < c->block_count; ++i) c->blocks[i].is_rotated = rotated[i] != 0;
   }
   if (!has_key(*c->row, "swiglu_clamp_exp")) return {};
+  // Early files do not say so. Source: llama.cpp, src/models/maple.cpp.
+  if (c->architecture == "maple")
+    for (BlockConfig& b : c->blocks) b.expert_limit = 7;
   if (file.find(p + "swiglu_clamp_exp") != nullptr)
     BM_TRY(read_floats(file, p + "swiglu_clamp_exp", c,
                        [](BlockConfig& b, float v) { b.expert_limit = v; }));

@@ -166,6 +166,8 @@ struct LlamaConfig {
   float residual_scale = 1.0F;     ///< of what attention and feed-forward add
   float attention_scale = 1.0F;    ///< of the scores
   float value_scale = 1.0F;        ///< of what attention gives
+  float gate_sharpness = 1.0F;     ///< kSoftplusGate: ln(1 + exp(s·x)) / s
+  uint32_t norm_groups = 1;        ///< equal parts of a vector that are normalised each by itself
   float attention_softcap = 0.0F;  ///< scores become c·tanh(score/c); 0: they stay
   float logit_softcap = 0.0F;      ///< likewise
   float logit_scale = 1.0F;

@@ -487,6 +487,10 @@ class LlamaLoader {
     if (need == Need::kIfThere && !file_->find_tensor(weight)) return norm;
     norm.is_used = true;
     norm.weight = BM_TRY(load(weight, dims));
+    // Norms of heads are of each by itself.
+    if (dims.size() == 1 && *dims.begin() == c.embedding_length && !name.ends_with("_q_norm") &&
+        !name.ends_with("_k_norm"))
+      norm.groups = c.norm_groups;
     // PhiMoE was trained with means taken off; its files are run without. Source: llama.cpp,
     // phi3.cpp.
     if (c.norm == NormKind::kLayer || c.architecture == "phimoe")
@@ -508,7 +512,13 @@ class LlamaLoader {
     const GgufTensor* t = file_->find_tensor(name + ".weight");
     if (t != nullptr && t->rank == 2) return load_norm(name, {length, heads}, Need::kIfThere);
     const bool is_whole = t != nullptr && t->rank == 1 && t->dims[0] == heads * length;
-    return load_norm(name, {is_whole ? heads * length : length}, Need::kIfThere);
+    Llama::Norm norm =
+        BM_TRY(load_norm(name, {is_whole ? heads * length : length}, Need::kIfThere));
+    // Gains of every head, one after the other, in files of K2 Horizon.
+    if (model_->config_.architecture == "k2-horizon" && is_whole && is_loading_)
+      norm.weight =
+          norm.weight.reshape({static_cast<int64_t>(heads), static_cast<int64_t>(length)});
+    return norm;
   }
 
   /// Distances share numbers by buckets: half of those of a direction are of one distance each, the
@@ -623,7 +633,9 @@ class LlamaLoader {
     }
     const char* const output = c.row->has(kDistanceBias) ? "attn_o" : "attn_output";
     b->output = BM_TRY(load_projection(p + output, results, width));
-    if (c.row->has(kGatedAttention)) {
+    const bool may_lack_gate = c.architecture == "k2-horizon";
+    if (c.row->has(kGatedAttention) &&
+        (!may_lack_gate || file_->find_tensor(p + "attn_gate.weight"))) {
       // Of every result, or of every head.
       const GgufTensor& gate = *BM_TRY(file_->tensor(p + "attn_gate.weight"));
       const bool is_of_heads = gate.rank == 2 && gate.dims[1] == kind.count;

@@ -84,6 +84,7 @@ VARIANTS = {
     "cohere2moe": [["--key", "attention.layer_norm_rms_epsilon=0.00001"]],
     "granite_swa": [["--tensor", "moe"]],
     "mimo2": [["--tensor", "qkv"]],
+    "k2-horizon": [["--without", "attn_gate"]],
     "nanbeige": [["--key", "skip_loop_final_norm=true"]],
     "step35": [["--tensor", "rope_freqs"]],
     "mistral3": [["--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key", "rope.scaling.original_context_length=16",

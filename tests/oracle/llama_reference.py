@@ -32,7 +32,7 @@ LAYER_NORM = {"cohere2moe", "jais2", "bloom", "cohere2", "command-r", "dbrx", "f
 INTERLEAVED = {"muse-glimmer", "deepseek32", "glm-dsa", "cohere2moe", "granite_swa", "nanbeige", "arctic", "deci", "maincoder", "mistral4", "plm", "llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
                "smollm3", "xverse", "baichuan", "bailingmoe", "deepseek", "deepseek2", "ernie4_5", "ernie4_5-moe", "granitemoe",
                "llama4", "mistral3", "neo-bert", "llama-embed", "granitehybrid"}
-HALVES = {"spark2_5", "deepseek2-ocr", "hy_v3", "minimax-m3", "eurobert", "plamo3", "laguna", "mimo2", "step35", "afmoe", "bitnet", "exaone-moe", "hunyuan_vl", "jais2", "mellum", "openelm", "paddleocr", "smallthinker", "exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
+HALVES = {"plamo", "maple", "k2-horizon", "spark2_5", "deepseek2-ocr", "hy_v3", "minimax-m3", "eurobert", "plamo3", "laguna", "mimo2", "step35", "afmoe", "bitnet", "exaone-moe", "hunyuan_vl", "jais2", "mellum", "openelm", "paddleocr", "smallthinker", "exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
           "qwen3", "seed_oss", "stablelm", "starcoder2", "dbrx", "dots1", "glm4moe", "gpt-oss", "hunyuan-moe", "minicpm3", "olmoe",
           "qwen2moe", "qwen3moe", "apertus", "bailingmoe2", "codeshell", "exaone4", "hunyuan-dense", "minimax-m2", "pangu-embedded",
           "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
@@ -42,12 +42,12 @@ UNROTATED = {"t5", "t5encoder", "bloom", "gpt2", "mpt", "starcoder", "jais", "re
 # x = norm(x + f(x)), and no logits.
 ENCODERS = {"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"}
 GELU = ENCODERS - {"nomic-bert"} | {"spark2_5", "t5", "t5encoder", "gemma-embedding2", "grok", "gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
-PARALLEL = {"cohere2moe", "cohere2", "command-r", "falcon", "phi2"}
+PARALLEL = {"plamo", "cohere2moe", "cohere2", "command-r", "falcon", "phi2"}
 WINDOW_PERIOD = {"muse-glimmer": 4, "cohere2moe": 4, "laguna": 4, "afmoe": 4, "exaone-moe": 4, "mellum": 4, "smallthinker": 4, "gemma3n": 5, "exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
 # Weights of a token's experts sum to 1, where the file does not say.
-NORMALISED = {"kimi-linear", "grok", "granite_swa", "mimo2", "arctic", "mellum", "smallthinker", "llama", "gemma4", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
+NORMALISED = {"maple", "kimi-linear", "grok", "granite_swa", "mimo2", "arctic", "mellum", "smallthinker", "llama", "gemma4", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
               "lfm2moe", "granitehybrid"}
-SIGMOID = {"glm-dsa", "hy_v3", "cohere2moe", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "smallthinker", "lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
+SIGMOID = {"k2-horizon", "glm-dsa", "hy_v3", "cohere2moe", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "smallthinker", "lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
 
 
 class Llama:
@@ -146,7 +146,7 @@ class Llama:
             i = torch.arange(0, self.rotated_locally, 2, dtype=torch.float64)
             self.local_frequency = self.meta("rope.freq_base_swa", 10000.0) ** (-i / (2 * len(i)))
             return
-        self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2", "mellum", "gemma-embedding", "modern-bert", "muse-glimmer") else local_base ** (-i / self.rotated)
+        self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2", "mellum", "gemma-embedding", "modern-bert", "muse-glimmer", "maple") else local_base ** (-i / self.rotated)
 
     def plain_norm(self, x, eps):
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
@@ -162,13 +162,15 @@ class Llama:
         if self.arch in LAYER_NORM and not self.meta("attention.layer_norm_rms_epsilon"):
             x = (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, unbiased=False, keepdim=True) + self.eps) * gain
             return x + self.w[name + ".bias"] if name + ".bias" in self.w else x
-        x = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps) * gain
+        groups = self.meta("attention.group_norm_groups", 1) if x.ndim == 2 else 1
+        parts = x.unflatten(-1, (groups, -1))
+        x = (parts * torch.rsqrt((parts * parts).mean(-1, keepdim=True) + self.eps)).flatten(-2) * gain
         return x + self.w[name + ".bias"] if name + ".bias" in self.w else x
 
     def rotate(self, x, layer, are_halves=None):
         # x: [time, heads, head_dim].  Pair i is (x[2i], x[2i + 1]), or (x[i], x[i + half]).
         is_local = self.is_local(layer)
-        if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or self.is_unrotated(layer) or (self.arch in ("cohere2", "afmoe", "exaone-moe", "muse-glimmer", "smallthinker") and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
+        if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or self.is_unrotated(layer) or (self.arch in ("maple", "cohere2", "afmoe", "exaone-moe", "muse-glimmer", "smallthinker") and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
             return x
         frequency = self.local_frequency if is_local else self.frequency
         magnitude = 1.0 if is_local and self.arch in ("gemma3", "olmo2", "mellum", "laguna") else self.magnitude
@@ -212,6 +214,8 @@ class Llama:
         if name + "_norm.weight" not in self.w:
             return y.view(t, heads, self.head_dim)
         gain = self.w[name + "_norm.weight"]
+        if self.arch == "k2-horizon":  # of every head, one after the other
+            return self.plain_norm(y.view(t, heads, self.head_dim), self.eps) * gain.view(heads, self.head_dim)
         if gain.ndim == 1 and gain.shape[0] == heads * self.head_dim and heads > 1:
             return self.norm(y, name + "_norm").view(t, heads, self.head_dim)
         return self.norm(y.view(t, heads, self.head_dim), name + "_norm")
@@ -314,7 +318,7 @@ class Llama:
         if p + "attn_sub_norm.weight" in self.w:
             out = self.norm(out, p + "attn_sub_norm")
         if gate is not None:
-            out = out * (torch.nn.functional.softplus(gate) if self.arch == "laguna" else torch.sigmoid(gate))
+            out = out * (torch.nn.functional.softplus(gate) if self.arch == "laguna" else torch.log2(1 + 2 ** gate) if self.arch == "k2-horizon" else torch.sigmoid(gate))
         return self.linear(out, p + "attn_output")
 
     def cross_attention(self, h, layer):
@@ -508,6 +512,9 @@ class Llama:
     def swiglu(self, gate, up, limit=0):
         if self.arch == "grok":
             return self.gelu(gate) * up
+        if limit and self.arch == "maple":
+            gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+            return gate * torch.sigmoid(gate) * up
         if limit:
             return (gate * torch.sigmoid(gate)).clamp(max=limit) * up.clamp(-limit, limit)
         if self.arch in ("gpt-oss", "minimax-m3"):

@@ -59,6 +59,7 @@ ARCHITECTURES = {
     "mellum": "rms gated moe qknorm", "mistral4": "rms gated moe latent", "openelm": "rms gated qkv qknorm tied", "paddleocr": "rms gated",
     "cohere2moe": "layer gated moe parallel tied", "granite_swa": "rms gated sinks", "laguna": "rms gated moe qknorm probsbias headgate",
     "mimo2": "rms gated moe probsbias localsinks", "nanbeige": "rms gated", "step35": "rms gated moe qknorm probsbias headgate",
+    "maple": "rms gated moe qknorm", "plamo": "rms gated parallel", "k2-horizon": "rms gated moe wholeqknorm probsbias attngate",
     "plamo3": "rms fused qkv qknorm postnorm", "plm": "rms plain latent tied plainq", "smallthinker": "rms gated moe",
     # An indexer chooses what attention reads: of more tokens than these models have.
     "deepseek32": "rms gated moe latent split probsbias indexer", "glm-dsa": "rms gated moe latent split probsbias indexer",
@@ -75,7 +76,7 @@ ARCHITECTURES = {
 }
 # Of mixtures of experts: how many, how many are used, their length, that of the shared expert. llama.cpp demands keys.
 EXPERTS, USED, LENGTH = 6, 2, 64
-SHARED = {"deepseek32": 64, "glm-dsa": 64, "minimax-m3": 64, "deepseek2-ocr": 128, "hy_v3": 64, "kimi-linear": 64, "cohere2moe": 64, "granite_swa": 96, "laguna": 64, "step35": 64, "afmoe": 64, "exaone-moe": 64, "mistral4": 64, "bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
+SHARED = {"k2-horizon": 64, "deepseek32": 64, "glm-dsa": 64, "minimax-m3": 64, "deepseek2-ocr": 128, "hy_v3": 64, "kimi-linear": 64, "cohere2moe": 64, "granite_swa": 96, "laguna": 64, "step35": 64, "afmoe": 64, "exaone-moe": 64, "mistral4": 64, "bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
           "llama4": 64, "qwen2moe": 96, "bailingmoe2": 128, "granitehybrid": 96, "nemotron_h_moe": 96, "qwen35moe": 96, "qwen3next": 96}
 # Metadata that llama.cpp demands, or that makes a difference in so small a model; with a slash: without the prefix.
 KEYS = {
@@ -134,6 +135,10 @@ KEYS = {
     "spark2_5": {"attention.head_count": [6, 4, 4, 4, 6], "attention.head_count_kv": [2] * 5, "attention.key_length": 16, "attention.value_length": 16,
                  "attention.sliding_window": 6, "attention.sliding_window_pattern": [False, True, True, True, False], "rope.dimension_count": 8,
                  "rope.dimension_count_swa": 16, "rope.freq_base": 5e6, "rope.freq_base_swa": 1e4},
+    "maple": {"attention.sliding_window": 6, "attention.sliding_window_pattern": [True, True, False, True, False], "rope.freq_base": 1e6,
+              "rope.freq_base_swa": 1e4, "swiglu_clamp_exp": [0.3, 0.5, 0.4, 0.3, 0.6]},
+    "k2-horizon": {"attention.group_norm_groups": 4, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 2.5,
+                   "expert_weights_norm": True},
     "muse-glimmer": {"attention.layer_norm_rms_epsilon": 0.01, "attention.sliding_window": 6, "logit_scale": 0.25, "final_logit_softcapping": 2.0, "rope.freq_base_swa": 5e5},
     "gptneox": {"use_parallel_residual": True},
     "granite": {"embedding_scale": 6.0, "residual_scale": 0.22, "logit_scale": 4.0, "attention.scale": 0.2},
@@ -198,7 +203,7 @@ KEYS = {
     "gemma-embedding": {"attention.causal": False, "attention.sliding_window": 6, "rope.freq_base": 1e6},
     "mpt": {"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.9}, "olmo": {"attention.clamp_kqv": 0.8},
 }
-LAYERS = {**dict.fromkeys(("muse-glimmer", "spark2_5", "kimi-linear", "cohere2moe", "granite_swa", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "mellum", "smallthinker", "deci"), 5), "gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "gemma-embedding2": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
+LAYERS = {**dict.fromkeys(("maple", "muse-glimmer", "spark2_5", "kimi-linear", "cohere2moe", "granite_swa", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "mellum", "smallthinker", "deci"), 5), "gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "gemma-embedding2": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
 # 6: as many as there are heads.
 SINGLE_KV = {**dict.fromkeys(("bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert", "t5encoder", "t5",
                               "jais", "qwen", "deepseek2-ocr"), 6),
@@ -644,6 +649,10 @@ def main():
         m.update({"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 0})
     if a.arch == "t5encoder":
         t = {name.replace("blk.", "enc.blk.").replace("attn_output", "attn_o"): value for name, value in t.items()}
+    if a.arch in ("t5", "t5encoder"):  # as trained: scores that nothing scales, of queries that are small
+        for name in t:
+            if name.endswith("attn_q.weight"):
+                t[name] = t[name] * np.float32(0.4)
     if a.arch == "t5":
         def named(name):
             if not name.startswith("blk."):

@@ -152,6 +152,7 @@ TEST(LlamaKeys, ThatChangeNothingAreAccepted) {
 TEST(LlamaArchitectures, ThatAreNoneOfTheseAreRefusedWithTheReason) {
   for (const auto& [name, why] : {std::pair("dream", "diffusion"),
                                   {"dflash", "guesses"},
+                                  {"deepseek4", "hyper-connections"},
                                   {"clip", "mmproj"},
                                   {"tea", "known: "}})
     EXPECT_NE(find_architecture(name).error().message.find(why), std::string::npos) << name;
