@@ -683,7 +683,9 @@ Tensor Llama::project_logits(const Tensor& x) const {
   Tensor logits = output_.matrix.linear(in);
   if (output_.bias.is_valid()) logits = logits + output_.bias.cast(DType::kF32);
   if (config_.logit_scale != 1.0F) logits = logits * static_cast<double>(config_.logit_scale);
-  return soft_capped(logits, config_.logit_softcap);
+  logits = soft_capped(logits, config_.logit_softcap);
+  // A number still: whoever asks for logits takes infinities for damage.
+  return suppressed_.is_valid() ? (suppressed_ > 0.0).where(-1e30, logits) : logits;
 }
 
 Tensor Llama::embed(const Tensor& tokens,

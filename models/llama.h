@@ -291,6 +291,7 @@ class Llama {
   Norm embedding_norm_, output_norm_;
   Norm encoder_norm_;  ///< of kEncoderDecoder
   Projection output_;  ///< its matrix is the embedding's where they are tied
+  Tensor suppressed_;  ///< [vocabulary]: 1 of tokens that are never written; invalid without any
   Tensor positions_;   ///< [context, embedding length]; invalid without kPositionTable
   Tensor token_type_;  ///< [1, embedding length], added to all tokens; invalid where there is none
   /// A device, and what blocks on it share.

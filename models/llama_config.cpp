@@ -1044,6 +1044,11 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   if (embedding.rank != 2 || embedding.dims[1] == 0 || embedding.dims[1] > kMaxContext)
     return fail(Code::kCorrupt, "tensor token_embd.weight is not a table of tokens");
   c.vocab_size = static_cast<uint32_t>(embedding.dims[1]);
+  // Source: llama.cpp, src/llama-vocab.cpp, get_suppress_tokens(); numbers that are no tokens have
+  // no effect there.
+  if (file.find("tokenizer.ggml.suppress_tokens") != nullptr)
+    for (const int32_t token : BM_TRY(file.get_i32s("tokenizer.ggml.suppress_tokens")))
+      if (token >= 0 && static_cast<uint32_t>(token) < c.vocab_size) c.suppressed.push_back(token);
   if (c.start_token < 0 || static_cast<uint32_t>(c.start_token) >= c.vocab_size)
     return fail(Code::kCorrupt, "metadata {}decoder_start_token_id {} is outside the vocabulary", p,
                 c.start_token);

@@ -181,6 +181,7 @@ struct LlamaConfig {
   uint32_t distance_buckets = 0;  ///< of learned numbers for distances; 0: there are none
   float alibi_bias = 0.0F;        ///< largest slope's exponent; see llama.cpp, ggml_soft_max_ext()
   bool is_parallel = false;       ///< kParallelBlock, or the file says so
+  std::vector<int32_t> suppressed;  ///< tokens that are never written
   bool has_tied_output = false;
   bool is_causal = true;  ///< false: every token sees all others, and hidden states are the result
   Activation activation = Activation::kSilu;  ///< that of the row, unless the file says otherwise

@@ -1186,6 +1186,11 @@ class LlamaLoader {
     // What its hidden states become at last goes by the name of what makes logits.
     if (c.architecture == "gemma-embedding2")
       model_->output_.matrix = BM_TRY(load_matrix(kOutput, width, c.output_length));
+    if (is_loading_ && c.is_causal && !c.suppressed.empty()) {
+      std::vector<float> is_suppressed(c.vocab_size);
+      for (const int32_t token : c.suppressed) is_suppressed[static_cast<size_t>(token)] = 1;
+      model_->suppressed_ = Tensor::from(is_suppressed, {int64_t{c.vocab_size}}, device_name());
+    }
     return load_optional(model_->output_.bias, "output.bias", {c.vocab_size});
   }
 

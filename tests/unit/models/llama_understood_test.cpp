@@ -149,6 +149,21 @@ TEST(LlamaKeys, ThatChangeNothingAreAccepted) {
   EXPECT_TRUE(model) << model.error().message;
 }
 
+TEST(LlamaLogits, OfSuppressedTokensAreTheLeast) {
+  Model m;
+  const std::vector<int32_t> tokens{3, 1, 4};
+  const auto logits = [&] {
+    LlamaSession session(*m.load());
+    EXPECT_TRUE(session.feed(tokens));
+    return Floats(session.logits().begin(), session.logits().end());
+  };
+  const Floats all = logits();
+  m.keys = [](GgufBuilder& b) { b.i32s("tokenizer.ggml.suppress_tokens", {7, 1000, 31, -1}); };
+  const Floats some = logits();
+  for (size_t i = 0; i < all.size(); ++i)
+    EXPECT_EQ(some[i], i == 7 || i == 31 ? -1e30F : all[i]) << i;
+}
+
 TEST(LlamaArchitectures, ThatAreNoneOfTheseAreRefusedWithTheReason) {
   for (const auto& [name, why] : {std::pair("dream", "diffusion"),
                                   {"dflash", "guesses"},
