@@ -63,6 +63,11 @@ struct KvCache {
   /// Of recurrent blocks: the convolution's inputs [channels, kernel − 1], and the state of a delta
   /// network [heads, length, length].
   std::vector<Tensor> inputs, states;
+  /// Of blocks that read an encoded text: its keys and values, of `encoded` tokens.
+  std::vector<KvRows> cross_keys, cross_values;
+  std::vector<KvRows> index_keys;  ///< of blocks with an indexer, [1, its length]
+  Tensor chosen;                   ///< while a step is described: what the last one chose
+  SymInt encoded;
   std::vector<RopeTables> rope;  ///< one per device, of `capacity` positions
 };
 

@@ -72,7 +72,7 @@ namespace {
 
 /// A position of one block, keys first: heads and their length; no heads: there is nothing.
 std::array<std::pair<int64_t, int64_t>, 2> cached_vectors(const LlamaConfig& c, size_t block) {
-  if (!c.has_own_kv(block)) return {};
+  if (!c.has_own_kv(block) || block < c.encoder_block_count) return {};
   if (c.latent.rank > 0) return {{{1, int64_t{c.latent.rank} + c.rope_length}, {0, 0}}};
   const HeadKind& kind = c.heads_of(block);
   return {{{kind.count_kv, kind.length}, {kind.count_kv, kind.length}}};
@@ -86,6 +86,7 @@ uint64_t Llama::cache_bytes(size_t device, DType type) const {
     if (place_of_block_[i] != device) continue;
     for (const auto& [heads, length] : cached_vectors(config_, i))
       if (heads > 0) out += KvRows::bytes_per_position(heads, length, type);
+    if (has_indexer(i)) out += KvRows::bytes_per_position(1, config_.indexer.length, type);
   }
   return out;
 }
@@ -98,6 +99,11 @@ uint64_t Llama::state_bytes(size_t device) const {
   uint64_t out = 0;
   for (size_t i = first_block_; i < end_block_; ++i)
     if (place_of_block_[i] == device && config_.blocks[i].is_recurrent) out += of_block;
+  // An encoded text is of a fixed size too.
+  for (size_t i = config_.encoder_block_count; i < end_block_; ++i)
+    for (const auto& [heads, length] : cached_vectors(config_, i))
+      if (config_.encoder_block_count > 0 && place_of_block_[i] == device)
+        out += context_ * KvRows::bytes_per_position(heads, length, DType::kF16);
   return out;
 }
 
@@ -124,6 +130,15 @@ KvCache Llama::make_cache(int64_t capacity, DType type) const {
     };
     cache.keys[i] = rows(0);
     cache.values[i] = rows(1);
+    cache.index_keys.resize(config_.block_count);
+    if (has_indexer(i))
+      cache.index_keys[i] = KvRows(capacity, 1, config_.indexer.length, type, device);
+    if (config_.encoder_block_count == 0 || i < config_.encoder_block_count) continue;
+    for (auto* list : {&cache.cross_keys, &cache.cross_values}) {
+      const auto& [heads, length] = vectors[list == &cache.cross_keys ? 0 : 1];
+      list->resize(config_.block_count);
+      (*list)[i] = KvRows(context_, heads, length, type, device);
+    }
   }
   cache.rope = make_rope_tables(capacity);
   return cache;
@@ -147,7 +162,7 @@ void Llama::grow(KvCache& cache, int64_t capacity, int64_t used) const {
           had + (free > copied ? (free - copied) / each : 0), had);
   }
   std::vector<RopeTables> rope = make_rope_tables(capacity);
-  for (auto* list : {&cache.keys, &cache.values})
+  for (auto* list : {&cache.keys, &cache.values, &cache.index_keys})
     for (KvRows& rows : *list)
       if (rows.is_valid()) rows.grow(capacity, used);
   cache.rope = std::move(rope);
@@ -234,6 +249,13 @@ Tensor Llama::norm(const Tensor& x, const Norm& n) const {
   const double epsilon = n.epsilon > 0 ? n.epsilon : static_cast<double>(config_.norm_epsilon);
   if (config_.norm == NormKind::kLayer)
     return x.layer_norm(numbers(n.weight), numbers(n.bias), epsilon);
+  if (n.groups > 1) {
+    const int64_t width = x.size(-1).constant();
+    return x.reshape({x.size(0), n.groups, width / n.groups})
+               .rms_norm({}, epsilon)
+               .reshape({x.size(0), width}) *
+           numbers(n.weight);
+  }
   const Tensor out = x.rms_norm(numbers(n.weight), epsilon);
   return n.bias.is_valid() ? out + numbers(n.bias) : out;
 }
@@ -268,8 +290,11 @@ Tensor Llama::mask_scores(size_t block, const Tensor& scores, const SymInt& coun
   if (const Tensor& bias = blocks_[block].distance_bias; bias.is_valid()) {
     const Tensor at = positions(block, count, position);
     const Tensor keys = Tensor::arange(position + count, DType::kI64, device);
-    const Tensor of_pair = bias.take(keys.unsqueeze(0) - at.unsqueeze(1) + int64_t{context_ - 1});
-    return scores + of_pair.permute({2, 0, 1}).unsqueeze(1);
+    const Tensor distance = keys.unsqueeze(0) - at.unsqueeze(1);
+    const Tensor of_pair = bias.take(distance + int64_t{context_ - 1});
+    const Tensor out = scores + of_pair.permute({2, 0, 1}).unsqueeze(1);
+    if (!config_.is_causal_in(block) || count.is(1)) return out;
+    return (distance <= 0).where(out, -std::numeric_limits<double>::infinity());
   }
   if ((count.is(1) || !config_.is_causal) && !has_window && !slopes.is_valid()) return scores;
   const Tensor query_at = positions(block, count, position).unsqueeze(1);
@@ -355,7 +380,10 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
   if (b.attention_gate.matrix.is_valid()) {
     const Tensor scores = project(in, b.attention_gate);
     const bool is_soft = config_.row->has(kSoftplusGate);
-    const Tensor gate = (is_soft ? scores.softplus() : scores.sigmoid()).contiguous();
+    const double sharpness = static_cast<double>(config_.gate_sharpness);
+    const Tensor soft =
+        sharpness == 1 ? scores.softplus() : (scores * sharpness).softplus() * (1 / sharpness);
+    const Tensor gate = (is_soft ? soft : scores.sigmoid()).contiguous();
     const int64_t parts = gate.size(1).constant(), all_values = heads * value_width;
     out.gate = gate.reshape({count, parts, 1})
                    .expand({count, parts, all_values / parts})
@@ -386,7 +414,8 @@ bool Llama::rounds_attention(const Tensor& queries, DType kept, const SymInt& co
 // prompt is one kernel of attention (compiler/schedules/attention). Source: llama.cpp, ggml-cuda's
 // fattn-mma-f16.cuh, which rounds queries and weights to float16 too.
 Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const Tensor& values,
-                  DType kept, const SymInt& count, const SymInt& position) const {
+                  DType kept, const SymInt& count, const SymInt& position,
+                  const Tensor& chosen) const {
   const HeadKind& kind = config_.heads_of(block);
   const int64_t kv_heads = kind.count_kv, width = kind.length, group = kind.count / kv_heads;
   const bool is_rounded = rounds_attention(queries, kept, count);
@@ -403,6 +432,8 @@ Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const
                   static_cast<double>(config_.attention_scale);
   scores = soft_capped(scores, config_.attention_softcap);
   scores = mask_scores(block, scores, count, position);
+  if (chosen.is_valid())
+    scores = chosen.unsqueeze(1).where(scores, -std::numeric_limits<double>::infinity());
   const Tensor& sinks = blocks_[block].sinks;
   const Tensor shares =
       sinks.is_valid()
@@ -453,6 +484,9 @@ Tensor Llama::after_block(size_t block, const Tensor& x) const {
 Tensor Llama::activated(size_t block, const Tensor& gate, const Tensor& up, float limit) const {
   if (limit > 0) {
     const double most = static_cast<double>(limit);
+    // Before the activation. Source: llama.cpp, src/models/maple.cpp, and what its library gives.
+    if (config_.architecture == "maple")
+      return activate(block, gate.clip(std::nullopt, most)) * up.clip(-most, most);
     return activate(block, gate).clip(std::nullopt, most) * up.clip(-most, most);
   }
   return config_.activation == Activation::kClampedSwiglu ? clamped_swiglu(gate, up)
@@ -489,17 +523,20 @@ Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const S
          attend_recurrent(block, in, count, position, cache);
 }
 
+Llama::RopeRows Llama::rope_rows(const KvCache& cache, const SymInt& count,
+                                 const SymInt& position) {
+  return {cache.rope, [count, position](const Tensor& table, int64_t width) {
+            return table.shrink({{position, position + count}, {0, 1}, {0, width}});
+          }};
+}
+
 Tensor Llama::attend_heads(size_t block, const Tensor& x, const SymInt& count,
                            const SymInt& position, KvCache& cache) const {
   const size_t source = config_.blocks[block].kv_block;
   KvRows &keys = cache.keys[source], &values = cache.values[source];
-  const Heads h =
-      project_heads(block, x, count,
-                    {cache.rope,
-                     [&](const Tensor& table, int64_t width) {
-                       return table.shrink({{position, position + count}, {0, 1}, {0, width}});
-                     }},
-                    [&] { return positions(block, count, position); });
+  const Heads h = project_heads(block, x, count, rope_rows(cache, count, position),
+                                [&] { return positions(block, count, position); });
+  const Tensor chosen = chosen_of(block, x, {}, count, position, cache);
   if (source == block) {
     keys.store(position, count, h.key);
     values.store(position, count, h.value);
@@ -508,7 +545,7 @@ Tensor Llama::attend_heads(size_t block, const Tensor& x, const SymInt& count,
   const Tensor mixed =
       join_values(block,
                   mix(block, h.query, keys.load(end).permute({1, 0, 2}),
-                      values.load(end).permute({1, 0, 2}), keys.type(), count, position),
+                      values.load(end).permute({1, 0, 2}), keys.type(), count, position, chosen),
                   count);
   return project_output(block, h.gate.is_valid() ? mixed * h.gate : mixed);
 }
@@ -525,6 +562,26 @@ Tensor Llama::attend_all(size_t block, const Tensor& x, const SymInt& count,
                values = h.value.permute({1, 0, 2}).contiguous();
   return project_output(
       block, join_values(block, mix(block, h.query, keys, values, DType::kF32, count, 0), count));
+}
+
+Tensor Llama::attend_cross(size_t block, const Tensor& x, const SymInt& count,
+                           const KvCache& cache) const {
+  const Cross& cross = blocks_[block].cross;
+  const HeadKind& kind = config_.heads_of(block);
+  const int64_t kv_heads = kind.count_kv, width = kind.length, group = kind.count / kv_heads;
+  const auto past = [&](const KvRows& rows) {
+    return rows.load(cache.encoded).permute({1, 0, 2}).unsqueeze(1);
+  };
+  const Tensor queries = project(QuantisedActivations(norm(x, cross.norm)), cross.query)
+                             .contiguous()
+                             .reshape({count, kv_heads, group, width})
+                             .permute({1, 2, 0, 3});
+  const Tensor scores = queries.matmul(past(cache.cross_keys[block]).transpose()) *
+                        static_cast<double>(config_.attention_scale);
+  const Tensor mixed = scores.softmax(-1).matmul(past(cache.cross_values[block]));
+  return project(
+      QuantisedActivations(join_values(block, mixed.permute({2, 0, 1, 3}).contiguous(), count)),
+      cross.output);
 }
 
 Tensor Llama::feed_forward(size_t block, const Tensor& x) const {
@@ -626,7 +683,9 @@ Tensor Llama::project_logits(const Tensor& x) const {
   Tensor logits = output_.matrix.linear(in);
   if (output_.bias.is_valid()) logits = logits + output_.bias.cast(DType::kF32);
   if (config_.logit_scale != 1.0F) logits = logits * static_cast<double>(config_.logit_scale);
-  return soft_capped(logits, config_.logit_softcap);
+  logits = soft_capped(logits, config_.logit_softcap);
+  // A number still: whoever asks for logits takes infinities for damage.
+  return suppressed_.is_valid() ? (suppressed_ > 0.0).where(-1e30, logits) : logits;
 }
 
 Tensor Llama::embed(const Tensor& tokens,
@@ -653,6 +712,30 @@ Tensor Llama::encode(const Tensor& tokens, const SymInt& count,
   return output_.matrix.is_valid() ? project(QuantisedActivations(out), output_).contiguous() : out;
 }
 
+Tensor Llama::encode_prompt(const Tensor& tokens, KvCache& cache) const {
+  const SymInt& count = cache.encoded;
+  const size_t decoder = config_.encoder_block_count;
+  Tensor x = embed(tokens.shrink({{0, count}}), [](const Tensor& table) { return table; });
+  for (size_t i = 0; i < decoder; ++i)
+    x = run_block(i, bring(i, x), {},
+                  [&](const Tensor& in) { return attend_all(i, in, count, cache.rope); });
+  const Tensor out = norm(x, encoder_norm_).contiguous();
+  Tensor at = out;
+  for (size_t i = decoder; i < end_block_; ++i) {
+    at = bring(i, at);
+    const Cross& cross = blocks_[i].cross;
+    const HeadKind& kind = config_.heads_of(i);
+    const QuantisedActivations read(at);
+    const auto store = [&](KvRows& rows, const Projection& made) {
+      rows.store(0, count,
+                 project(read, made).contiguous().reshape({count, kind.count_kv, kind.length}));
+    };
+    store(cache.cross_keys[i], cross.key);
+    store(cache.cross_values[i], cross.value);
+  }
+  return out;
+}
+
 Tensor Llama::forward(const Tensor& in, const SymInt& count, const SymInt& position,
                       KvCache& cache) const {
   Tensor x, inputs;
@@ -668,14 +751,23 @@ Tensor Llama::forward(const Tensor& in, const SymInt& count, const SymInt& posit
   } else {
     x = in.shrink({{0, count}, {0, static_cast<int64_t>(config_.stream_length())}});
   }
-  for (size_t i = first_block_; i < end_block_; ++i) {
+  const size_t decoder = config_.encoder_block_count;
+  // Tokens go in where the encoder's first block is.
+  if (decoder > 0 && place_of_block_[decoder - 1] != 0)
+    x = x.contiguous().to(place(decoder - 1).device);
+  for (size_t i = std::max(first_block_, decoder); i < end_block_; ++i) {
     if (inputs.is_valid()) inputs = bring(i, inputs);
-    x = is_rwkv() ? run_rwkv_block(i, bring(i, x), rwkv_steps(i, count, position, cache))
-                  : run_block(i, bring(i, x), inputs, [&](const Tensor& y) {
-                      return attend(i, y, count, position, cache);
+    x = bring(i, x);
+    x = is_rwkv() ? run_rwkv_block(i, x, rwkv_steps(i, count, position, cache))
+                  : run_block(i, x, inputs, [&](const Tensor& y) {
+                      const Tensor own = attend(i, y, count, position, cache);
+                      if (decoder == 0) return own;
+                      const Tensor stored = own.contiguous();
+                      return stored + attend_cross(i, (x + stored).contiguous(), count, cache);
                     });
     x = after_block(i, x);
   }
+  cache.chosen = {};
   if (!is_last_stage()) return x.contiguous();
   const auto width = static_cast<int64_t>(config_.stream_length());
   const Tensor last = narrow(x.shrink({{count - 1, count}, {0, width}}));

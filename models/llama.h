@@ -32,9 +32,10 @@ struct BatchWorkspace {
   struct HeadSpace {
     Tensor queries, pairs, joined;
   };
-  Tensor positions;              ///< [capacity] int32, one per row
-  std::vector<HeadSpace> heads;  ///< one per LlamaConfig::head_kinds
-  Tensor inputs, mixed;          ///< as of heads, of recurrent blocks
+  Tensor positions;                                 ///< [capacity] int32, one per row
+  std::vector<HeadSpace> heads;                     ///< one per LlamaConfig::head_kinds
+  Tensor inputs, mixed;                             ///< as of heads, of recurrent blocks
+  Tensor index_queries, index_keys, index_weights;  ///< as of heads, of indexers
 };
 
 /// Tokens of several sequences that go through the network together; see llama_batch.h.
@@ -51,6 +52,8 @@ struct BatchStep {
 struct PagedKvCache {
   int64_t page_length = 0;  ///< positions in a page, a power of two
   std::vector<KvRows> slots;
+  std::vector<KvRows> index_slots;     ///< of blocks with an indexer: its keys, at the same places
+  std::vector<Tensor> chosen;          ///< while a step is described, of its runs: see KvCache
   std::vector<Tensor> inputs, states;  ///< [sequences, …], see KvCache; invalid of other blocks
   std::vector<RopeTables> rope;        ///< one per device, of the whole context
 };
@@ -125,6 +128,14 @@ class Llama {
   uint64_t state_bytes(size_t device) const;
   /// Bytes of rotary tables for a position, on each device.
   uint64_t rope_bytes() const;
+  /// Whether attention of the block reads what an indexer chooses, as the context may be longer.
+  bool is_indexed(size_t block) const {
+    return config_.indexed_from > 0 && context_ > config_.indexed_from &&
+           config_.blocks[block].indexer != Indexer::kNone;
+  }
+  bool has_indexer(size_t block) const {
+    return is_indexed(block) && config_.blocks[block].indexer == Indexer::kOwn;
+  }
   /// Of positions 0 … length − 1, for each device.
   std::vector<RopeTables> make_rope_tables(int64_t length) const;
   /// Bytes of weights that were found on the device, and that were written to it, when weights are
@@ -136,8 +147,12 @@ class Llama {
   /// values. Shapes: tokens [>= count] int32, on the first device → [vocabulary] float32, on the
   /// last. A later stage takes hidden states in, [>= count, embedding length] float32, an earlier
   /// one gives them out, [count, embedding length].
+  /// Of kEncoderDecoder: by the blocks of the decoder, over what encode_prompt() has left.
   Tensor forward(const Tensor& in, const SymInt& count, const SymInt& position,
                  KvCache& cache) const;
+  /// What the decoder's blocks read of a text becomes that of `tokens` [>= cache.encoded]. → hidden
+  /// states, [cache.encoded, embedding length].
+  Tensor encode_prompt(const Tensor& tokens, KvCache& cache) const;
 
   /// Logits of the rows asked for, [output_count, vocabulary]; writes keys and values of all rows.
   /// What is computed for a row does not depend on the others: everything but attention, which is
@@ -155,6 +170,7 @@ class Llama {
     bool is_used = false;
     Tensor weight, bias;
     double epsilon = 0;  ///< 0: the model's
+    int64_t groups = 1;  ///< see LlamaConfig::norm_groups
   };
   /// A matrix and its bias, which is invalid where the model has none.
   struct Projection {
@@ -214,6 +230,16 @@ class Llama {
     Projection channel_key, channel_value, receptance;
     Tensor key_share, receptance_share;  ///< [embedding length]; the second of version 6
   };
+  /// An indexer; weights of its heads only where positions are chosen one by one.
+  struct Index {
+    Projection query, key, weights;
+    Norm query_norm, key_norm;
+  };
+  /// What a block of a decoder reads of the encoded text.
+  struct Cross {
+    Norm norm;
+    Projection query, key, value, output;
+  };
   /// What a block makes of the part of a token's embeddings that is the block's own.
   struct LayerInput {
     Projection gate, out;
@@ -244,6 +270,8 @@ class Llama {
     /// [2 · context − 1, heads]: what is added to scores of keys so far from the query, from the
     /// farthest before it to the farthest behind. Invalid without kDistanceBias.
     Tensor distance_bias;
+    Cross cross;
+    Index index;
     LayerInput layer_input;
     Altup altup;
     Tensor scale;  ///< [1]: of what the block gives; invalid where there is none
@@ -261,7 +289,9 @@ class Llama {
   Norm layer_norm_;
   std::vector<Matrix> altup_in_, altup_out_;  ///< of all vectors of a token but the first
   Norm embedding_norm_, output_norm_;
+  Norm encoder_norm_;  ///< of kEncoderDecoder
   Projection output_;  ///< its matrix is the embedding's where they are tied
+  Tensor suppressed_;  ///< [vocabulary]: 1 of tokens that are never written; invalid without any
   Tensor positions_;   ///< [context, embedding length]; invalid without kPositionTable
   Tensor token_type_;  ///< [1, embedding length], added to all tokens; invalid where there is none
   /// A device, and what blocks on it share.
@@ -286,6 +316,7 @@ class Llama {
     std::span<const RopeTables> tables;  ///< one per device
     std::function<Tensor(const Tensor& table, int64_t width)> rows;
   };
+  static RopeRows rope_rows(const KvCache& cache, const SymInt& count, const SymInt& position);
   /// The pieces of a feed-forward of the architecture.
   Tensor activate(size_t block, const Tensor& x) const;
   /// `limit`: see BlockConfig.
@@ -305,7 +336,8 @@ class Llama {
   /// count, head length] → [count, kv heads, heads of each, head length]. `kept`: the type that
   /// keys and values are stored as. Queries and weights of prompts are rounded to its factor_type.
   Tensor mix(size_t block, const Tensor& queries, const Tensor& keys, const Tensor& values,
-             DType kept, const SymInt& count, const SymInt& position) const;
+             DType kept, const SymInt& count, const SymInt& position,
+             const Tensor& chosen = {}) const;
   /// What keys and values that are kept as this type are multiplied as.
   static DType factor_type(DType kept);
   /// Whether queries [.., head length] of `count` tokens and their weights are rounded to the
@@ -332,16 +364,35 @@ class Llama {
   Tensor attend_latent_paged(size_t block, const Tensor& x, const BatchStep& step,
                              PagedKvCache& cache) const;
   struct LatentParts {
-    Tensor queries;  ///< [heads, rows, components + rotated length]
-    Tensor stored;   ///< [rows, components + rotated length]
+    Tensor queries;     ///< [heads, rows, components + rotated length]
+    Tensor stored;      ///< [rows, components + rotated length]
+    Tensor compressed;  ///< [rows, query rank]: what queries are made of; invalid without
   };
+  /// What an indexer makes of rows: queries [rows, heads, length], keys [rows, 1, length], weights
+  /// [rows, heads] or nothing.
+  struct IndexParts {
+    Tensor queries, keys, weights;
+  };
+  /// `compressed`: see LatentParts.
+  IndexParts index_parts(size_t block, const Tensor& x, const Tensor& compressed,
+                         const SymInt& rows, const RopeRows& rope) const;
+  /// Which of the positions so far attention of `count` tokens reads: bool [1 or heads, count,
+  /// position + count]. `past`: keys of all of them, [position + count, 1, length].
+  Tensor choose(size_t block, const IndexParts& parts, const Tensor& past, const SymInt& count,
+                const SymInt& position) const;
+  /// Stores keys of an indexer and chooses. Invalid where attention reads all.
+  Tensor chosen_of(size_t block, const Tensor& x, const Tensor& compressed, const SymInt& count,
+                   const SymInt& position, KvCache& cache) const;
+  /// The same for each run of a step.
+  std::vector<Tensor> chosen_of_runs(size_t block, const Tensor& x, const Tensor& compressed,
+                                     const BatchStep& step, PagedKvCache& cache) const;
   LatentParts latent_parts(size_t block, const Tensor& x, const SymInt& rows, const RopeRows& rope,
                            const std::function<Tensor()>& positions) const;
   /// What queries [rows, ..] grow by with their positions, [rows, 1, 1].
   Tensor temperature(const Tensor& positions) const;
   /// Over `past` [1, position + count, components + rotated] → [count, heads · value length].
   Tensor mix_latent(size_t block, const Tensor& queries, const Tensor& past, const SymInt& count,
-                    const SymInt& position) const;
+                    const SymInt& position, const Tensor& chosen) const;
   Tensor attend_recurrent(size_t block, const Tensor& x, const SymInt& count,
                           const SymInt& position, KvCache& cache) const;
   Tensor attend_recurrent_paged(size_t block, const Tensor& x, const BatchStep& step,
@@ -414,6 +465,9 @@ class Llama {
   bool is_rwkv() const { return config_.row->has(kRwkv6) || config_.row->has(kRwkv7); }
   Tensor attend_all(size_t block, const Tensor& x, const SymInt& count,
                     std::span<const RopeTables> rope) const;
+  /// Of x [count, embedding length] over the encoded text.
+  Tensor attend_cross(size_t block, const Tensor& x, const SymInt& count,
+                      const KvCache& cache) const;
   Tensor feed_forward(size_t block, const Tensor& x) const;
   Tensor dense_feed_forward(size_t block, const Tensor& x) const;
   /// What a block adds to `sum`, norms and all; `in`: what attention read, for parallel blocks.

@@ -152,6 +152,10 @@ constexpr Architecture kArchitectures[] = {
     {"jina-bert-v2", kNone, kLayer, kGated, kGelu, kEncoder | kAlibi | kTensorsTellFeedForward, 0,
      ""},
     {"jina-bert-v3", kHalves, kLayer, kPlain, kGelu, kEncoder, 0, ""},
+    {"k2-horizon", kHalves, kRms, kGated, kSilu,
+     kMoe | kSigmoidGating | kGatedAttention | kSoftplusGate, 0,
+     "attention.group_norm_groups attention.value_expert_count "
+     "attention.value_expert_used_count moe_every_n_layers"},
     {"kimi-linear", kNone, kRms, kGated, kSilu, kNormMoe | kLatent | kKeyDecay, 0,
      "attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla "
      "attention.value_length_mla ssm.conv_kernel kda.head_dim"},
@@ -169,6 +173,9 @@ constexpr Architecture kArchitectures[] = {
     {"mamba", kNone, kRms, kGated, kSilu, kMamba | kNoAttention | kNoFeedForward, 0,
      BM_STATE_KEYS " ssm.dt_b_c_rms"},
     {"mamba2", kNone, kRms, kGated, kSilu, kMamba2 | kNoAttention | kNoFeedForward, 0, kStateKeys},
+    {"maple", kHalves, kRms, kGated, kSilu, kNormMoe | kNoRopeInGlobal, 0,
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
+     "swiglu_clamp_exp"},
     {"mellum", kHalves, kRms, kGated, kSilu, kNormMoe | kPlainLocalRope, 4,
      "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa"},
     {"mimo2", kHalves, kRms, kGated, kSilu,
@@ -217,6 +224,7 @@ constexpr Architecture kArchitectures[] = {
     {"phi2", kHalves, kLayer, kPlain, kGelu, kParallelBlock, 0, ""},
     {"phi3", kHalves, kRms, kFused, kSilu, 0, 0, kWindow},
     {"phimoe", kHalves, kRms, kGated, kSilu, kNormMoe, 0, kWindow},
+    {"plamo", kHalves, kRms, kGated, kSilu, kParallelBlock, 0, ""},
     {"plamo3", kHalves, kRms, kFused, kSilu, kPostNorms | kUnevenBlocks | kShortValues, 8,
      "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa"},
     {"plm", kInter, kRms, kPlain, kRelu2, kLatent, 0, "attention.kv_lora_rank"},
@@ -253,32 +261,55 @@ constexpr Architecture kArchitectures[] = {
      "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
      "rope.dimension_count_swa swiglu_clamp_exp swiglu_clamp_shexp moe_every_n_layers "
      "nextn_predict_layers"},
+    {"t5", kNone, kRms, kGated, kGelu,
+     kEncoderDecoder | kDistanceBias | kUnscaledScores | kTensorsTellFeedForward, 0,
+     "attention.relative_buckets_count decoder_block_count decoder_start_token_id"},
     {"t5encoder", kNone, kRms, kGated, kGelu,
      kNoLogits | kDistanceBias | kUnscaledScores | kTensorsTellFeedForward, 0,
      "attention.relative_buckets_count"},
     {"xverse", kInter, kRms, kGated, kSilu, 0, 0, ""},
 };
 
-/// Files that are no language model of the kind known here, and what they are instead.
+/// Files that are no language model of the kind known here, and what they are instead or need
+/// besides. With the rows above these are all names of llama.cpp (libllama 0.7.0, llama-arch.cpp).
 struct Refused {
   const char *name, *why;
 };
+constexpr const char* kStreams =
+    "residuals of several streams (hyper-connections) are not supported";
 constexpr const char *kDiffuses = "it fills in a text in steps, in any order (diffusion)",
                      *kGuesses = "it guesses tokens for another model and is none by itself",
                      *kSpeaks = "it makes sound";
 constexpr Refused kRefused[] = {
+    {"bailingmoe3", "gates of its delta networks are bounded and of full rank"},
+    {"chameleon", "it writes texts and pictures by one vocabulary, queries normalised otherwise"},
+    {"clef", "it chooses among given answers and writes no text"},
     {"clip", "it is the part of a model that reads pictures and sound (a mmproj file)"},
+    {"cogvlm", "it has matrices of its own for pictures"},
+    {"deepseek4", kStreams},
     {"dflash", kGuesses},
+    {"dots3note", "its blocks have latent attention with an indexer or heads with gates"},
     {"dream", kDiffuses},
     {"eagle3", kGuesses},
     {"gemma4-assistant", kGuesses},
+    {"glm5-next", kStreams},
+    {"gptj", "nothing is known of its files but the name"},
+    {"graniteswitch", "tokens switch adapters of low rank on"},
     {"grovemoe", "groups of its experts share further ones"},
+    {"hrm_text", "its prompts see themselves as a whole, and two stacks of blocks take turns"},
+    {"hy_v4", kStreams},
+    {"kimi-k3", "blocks attend to what earlier ones gave, and experts are of a smaller width"},
     {"llada", kDiffuses},
     {"llada-moe", kDiffuses},
+    {"maion-coder", "experts are of a smaller width than blocks"},
+    {"minimax-01", "states that decay by constants (lightning attention) are not supported"},
+    {"plamo2", "its state spaces normalise steps, keys and queries in an order of their own"},
     {"pockettts", kSpeaks},
     {"qwen3tts", kSpeaks},
+    {"qwen4exp", kStreams},
     {"rnd1", kDiffuses},
-    {"t5", "an encoder reads the text and a decoder writes another (t5encoder is known)"},
+    {"talkie", "every block adds the embeddings again"},
+    {"vllm-decision2", "it chooses among given answers and writes no text"},
     {"wavtokenizer-dec", kSpeaks},
 };
 

@@ -104,11 +104,14 @@ enum Trait : uint64_t {
   kDenseToo = 1ull << 60,    ///< blocks with experts may have a dense feed-forward; √½ of their sum
   kChannelMix = 1ull << 58,  ///< feed-forwards read the token before too
   /// An indexer chooses which positions attention reads. Texts that it takes whole are as with
-  /// others; longer ones are refused.
+  /// others.
   kIndexed = 1ull << 61,
   /// Scores have a number added that heads learned for each distance. Source: "Exploring the Limits
   /// of Transfer Learning with a Unified Text-to-Text Transformer" (2019), section 2.1.
   kDistanceBias = 1ull << 62,
+  /// The first blocks encode a text, the others write one and read in each what became of that.
+  /// Source: "Attention Is All You Need" (2017), section 3.1.
+  kEncoderDecoder = 1ull << 63,
 };
 
 struct Architecture {

@@ -140,6 +140,9 @@ struct LlamaBatch::Impl {
       const auto [vectors, width] = slot_shape(c, c.heads_of(i));
       cache.slots.push_back(c.has_own_kv(i) ? KvRows(slots, vectors, width, o.cache_type, device)
                                             : KvRows());
+      cache.index_slots.push_back(model->has_indexer(i)
+                                      ? KvRows(slots, 1, c.indexer.length, o.cache_type, device)
+                                      : KvRows());
       if (!c.blocks[i].is_recurrent) continue;
       // The last is nobody's: lanes without a sequence have it.
       const int64_t count = int64_t{o.sequences} + 1;
@@ -166,7 +169,15 @@ struct LlamaBatch::Impl {
       BatchWorkspace space{.positions = integers(host_positions.size(), model->device(i)),
                            .heads = {},
                            .inputs = {},
-                           .mixed = {}};
+                           .mixed = {},
+                           .index_queries = {},
+                           .index_keys = {},
+                           .index_weights = {}};
+      if (c.indexer.heads > 0) {
+        space.index_queries = floats({capacity, c.indexer.heads, c.indexer.length});
+        space.index_keys = floats({capacity, 1, c.indexer.length});
+        space.index_weights = floats({capacity, c.indexer.heads});
+      }
       for (const HeadKind& kind : c.head_kinds) {
         const int64_t width = slot_shape(c, kind).second, kv = kind.count_kv;
         space.heads.push_back(
@@ -413,6 +424,11 @@ Result<std::unique_ptr<LlamaBatch>> LlamaBatch::create(std::shared_ptr<const Lla
   const LlamaConfig& c = model->config();
   if (!c.is_causal)
     return fail(Code::kUnsupported, "{}: this model makes embeddings and writes no text",
+                c.architecture);
+  if (c.encoder_block_count > 0)
+    return fail(Code::kUnsupported,
+                "{}: this model encodes a text and writes another, which is not done in batches "
+                "(`bellmetal generate` runs it)",
                 c.architecture);
   const uint64_t context_pages = (uint64_t{model->context()} + kPage - 1) / kPage;
   const uint64_t page_bytes = bytes_of_page(*model, options.cache_type);

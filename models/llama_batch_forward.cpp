@@ -15,9 +15,8 @@ Tensor of_run(const BatchRun& run, const Tensor& t, const SymInt& first) {
 }
 
 /// What the slots hold of a sequence, up to the run's last token. `is_copied`: see KvRows::take.
-Tensor past_of(const BatchRun& run, const PagedKvCache& cache, size_t block, size_t device,
+Tensor past_of(const BatchRun& run, const PagedKvCache& cache, const KvRows& slots, size_t device,
                bool is_copied = false) {
-  const KvRows& slots = cache.slots[block];
   const int64_t shift = std::countr_zero(static_cast<uint64_t>(cache.page_length));
   const Tensor at = Tensor::arange(run.position + run.count, DType::kI64, slots.device().name());
   const Tensor page = run.pages[device].take(at >> shift).cast(DType::kI64);
@@ -25,6 +24,43 @@ Tensor past_of(const BatchRun& run, const PagedKvCache& cache, size_t block, siz
 }
 
 }  // namespace
+
+std::vector<Tensor> Llama::chosen_of_runs(size_t block, const Tensor& x, const Tensor& compressed,
+                                          const BatchStep& step, PagedKvCache& cache) const {
+  if (!is_indexed(block)) return std::vector<Tensor>(step.runs.size());
+  const size_t at_device = device_of(block);
+  if (!has_indexer(block)) {
+    if (block > 0 && device_of(block - 1) != at_device)
+      for (Tensor& chosen : cache.chosen) chosen = chosen.to(place(block).device);
+    return cache.chosen;
+  }
+  const BatchWorkspace& space = step.workspaces[at_device];
+  const Tensor positions = space.positions.shrink({{0, step.rows}});
+  const IndexParts parts = index_parts(block, x, compressed, step.rows,
+                                       {cache.rope, [&](const Tensor& table, int64_t length) {
+                                          return table.take(positions).slice(2, {0, length});
+                                        }});
+  const int64_t heads = config_.indexer.heads, length = config_.indexer.length;
+  // As in attend_paged().
+  Tensor queries = space.index_queries.shrink({{0, step.rows}, {0, heads}, {0, length}}),
+         keys = space.index_keys.shrink({{0, step.rows}, {0, 1}, {0, length}}),
+         weights = space.index_weights.shrink({{0, step.rows}, {0, heads}});
+  queries.assign(parts.queries);
+  keys.assign(parts.keys);
+  if (parts.weights.is_valid()) weights.assign(parts.weights);
+  KvRows& slots = cache.index_slots[block];
+  for (const BatchRun& run : step.runs)
+    slots.store(run.slot, run.count, of_run(run, space.index_keys, run.row));
+  cache.chosen.clear();
+  for (const BatchRun& run : step.runs)
+    cache.chosen.push_back(
+        choose(block,
+               {of_run(run, space.index_queries, run.row),
+                {},
+                parts.weights.is_valid() ? of_run(run, space.index_weights, run.row) : Tensor()},
+               past_of(run, cache, slots, at_device), run.count, run.position));
+  return cache.chosen;
+}
 
 Tensor Llama::attend_latent_paged(size_t block, const Tensor& x, const BatchStep& step,
                                   PagedKvCache& cache) const {
@@ -39,6 +75,7 @@ Tensor Llama::attend_latent_paged(size_t block, const Tensor& x, const BatchStep
       {cache.rope, [&](const Tensor& table,
                        int64_t length) { return table.take(positions).slice(2, {0, length}); }},
       [&] { return positions.cast(DType::kI64); });
+  const std::vector<Tensor> chosen = chosen_of_runs(block, x, parts.compressed, step, cache);
   // As in attend_paged().
   Tensor queries = space.queries.shrink({{0, step.rows}, {0, heads}, {0, width}});
   queries.assign(parts.queries.permute({1, 0, 2}));
@@ -46,11 +83,13 @@ Tensor Llama::attend_latent_paged(size_t block, const Tensor& x, const BatchStep
   stored.assign(parts.stored.unsqueeze(1));
   for (const BatchRun& run : step.runs)
     cache.slots[block].store(run.slot, run.count, of_run(run, space.pairs, run.row));
-  for (const BatchRun& run : step.runs)
+  for (size_t i = 0; i < step.runs.size(); ++i) {
+    const BatchRun& run = step.runs[i];
     of_run(run, space.joined, run.row)
         .assign(mix_latent(block, of_run(run, space.queries, run.row).permute({1, 0, 2}),
-                           past_of(run, cache, block, at_device).permute({1, 0, 2}), run.count,
-                           run.position));
+                           past_of(run, cache, cache.slots[block], at_device).permute({1, 0, 2}),
+                           run.count, run.position, chosen[i]));
+  }
   return project_output(block, space.joined.shrink({{0, step.rows}, {0, values}}));
 }
 
@@ -80,6 +119,7 @@ Tensor Llama::attend_heads_paged(size_t block, const Tensor& x, const BatchStep&
       {cache.rope, [&](const Tensor& table,
                        int64_t length) { return table.take(positions).slice(2, {0, length}); }},
       [&] { return positions.cast(DType::kI64); });
+  const std::vector<Tensor> chosen = chosen_of_runs(block, x, {}, step, cache);
   // Stored with all rows before any sequence reads them: the kernels so far know no sequences.
   Tensor queries = space.queries.shrink({{0, step.rows}, {0, heads}, {0, width}});
   queries.assign(h.query);
@@ -101,12 +141,13 @@ Tensor Llama::attend_heads_paged(size_t block, const Tensor& x, const BatchStep&
   const Tensor joined =
       has_axes ? space.joined.reshape({space.joined.size(0), kv_heads, heads / kv_heads, width})
                : space.joined;
-  for (const BatchRun& run : step.runs) {
+  for (size_t i = 0; i < step.runs.size(); ++i) {
+    const BatchRun& run = step.runs[i];
     // One kernel of attention reads every key for many queries: no look-ups there. Copies of int8
     // would have to be two, of codes and of scales.
     const bool is_copied =
         slots.type() != DType::kI8 && rounds_attention(space.queries, slots.type(), run.count);
-    const Tensor past = past_of(run, cache, source, at_device, is_copied);
+    const Tensor past = past_of(run, cache, slots, at_device, is_copied);
     const auto part = [&](int64_t which) {
       return past.slice(1, {which * kv_heads, (which + 1) * kv_heads}).permute({1, 0, 2});
     };
@@ -115,7 +156,7 @@ Tensor Llama::attend_heads_paged(size_t block, const Tensor& x, const BatchStep&
     };
     of_run(run, joined, run.row)
         .assign(placed(mix(block, of_run(run, space.queries, run.row), part(0), part(1),
-                           slots.type(), run.count, run.position)));
+                           slots.type(), run.count, run.position, chosen[i])));
   }
   const Tensor mixed =
       join_values(block, space.joined.shrink({{0, step.rows}, {0, heads * width}}), step.rows);
@@ -136,6 +177,7 @@ Tensor Llama::run_blocks(const BatchStep& step, PagedKvCache& cache) const {
                               [&](const Tensor& in) { return attend_paged(i, in, step, cache); });
     x = after_block(i, x);
   }
+  cache.chosen.clear();
   return x;
 }
 

@@ -235,6 +235,23 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   return {};
 }
 
+/// Source: llama.cpp, src/models/k2-horizon.cpp.
+Status read_horizon(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  const uint32_t experts = BM_TRY(file.get_u32(p + "attention.value_expert_count", 0));
+  if (experts > 0)
+    return fail(Code::kUnsupported,
+                "metadata {}attention.value_expert_count {}: values made by experts are not "
+                "supported",
+                p, experts);
+  const std::string key = p + "attention.group_norm_groups";
+  c->norm_groups = std::max(1u, BM_TRY(file.get_u32(key, 1)));
+  if (c->embedding_length % c->norm_groups != 0)
+    return fail(Code::kCorrupt, "metadata {} {} does not divide {}embedding_length {}", key,
+                c->norm_groups, p, c->embedding_length);
+  c->gate_sharpness = 0.69314718F;
+  return {};
+}
+
 /// Factors that a few families multiply with. Source: llama.cpp, load_arch_hparams() of each.
 Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   const float width = static_cast<float>(c->embedding_length);
@@ -295,7 +312,8 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   c->logit_softcap =
       BM_TRY(scale_or(file, *c, "final_logit_softcapping", is_capped ? 30.0F : 0.0F));
   c->qkv_limit = BM_TRY(scale_or(file, *c, "attention.clamp_kqv", 0));
-  // Half of them are of what comes later, and half of those of one distance each.
+  if (c->architecture == "k2-horizon") BM_TRY(read_horizon(file, p, c));
+  // In encoders half of them are of what comes later; half of each kind are of one distance each.
   if (c->row->has(kDistanceBias)) {
     const std::string key = p + "attention.relative_buckets_count";
     c->distance_buckets = BM_TRY(need(file, key, 128));
@@ -428,16 +446,52 @@ Status read_latent(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   return {};
 }
 
-/// How long a text may be for the indexer to choose all of it. Source: "DeepSeek-V3.2" (2025),
-/// section 2.1 (the best positions); llama.cpp, src/models/minimax-m3.cpp (the best blocks).
+/// Which blocks of GLM have an indexer, 1, or share that of a block before, 0. Files that do not
+/// say so are of GLM 5, whose blocks all have one, or of 5.2, by the context they are for. Source:
+/// llama.cpp, src/models/glm-dsa.cpp.
+Result<std::vector<uint32_t>> read_indexer_types(const GgufFile& file, const std::string& p,
+                                                 const LlamaConfig& c) {
+  const std::string key = p + "attention.indexer.types";
+  if (const GgufValue* value = file.find(key); value && value->type == GgufType::kArray)
+    return read_pattern(file, key, c.block_count, c.draft_block_count);
+  const bool has_key_here = file.find(key) != nullptr;
+  const bool is_own = has_key_here && BM_TRY(file.get_u32(key)) != 0;
+  std::vector<uint32_t> out;
+  for (uint32_t i = 0; i < c.block_count; ++i)
+    out.push_back(has_key_here ? is_own : c.context_length < 1048576 || i < 2 || (i - 2) % 4 == 0);
+  return out;
+}
+
 Status read_indexer(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   if (!c->row->has(kIndexed)) return {};
-  const std::string key = p + "attention.indexer.top_k";
-  uint64_t chosen = BM_TRY(need(file, key, kMaxContext));
-  if (has_key(*c->row, "attention.indexer.block_size"))
-    chosen *= BM_TRY(need(file, p + "attention.indexer.block_size", kMaxContext));
-  if (chosen >= c->context_length) return {};
-  c->context_length = c->indexed_from = static_cast<uint32_t>(chosen);
+  const std::string q = p + "attention.indexer.";
+  IndexerConfig& x = c->indexer;
+  x.chosen = BM_TRY(need(file, q + "top_k", kMaxContext));
+  const bool has_blocks = has_key(*c->row, "attention.indexer.block_size");
+  if (has_blocks) x.block = BM_TRY(need(file, q + "block_size", kMaxContext));
+  const uint64_t whole = uint64_t{x.chosen} * x.block;
+  if (whole >= c->context_length) return {};
+  c->indexed_from = static_cast<uint32_t>(whole);
+  x.heads = BM_TRY(need(file, q + "head_count", kMaxWidth));
+  x.length = BM_TRY(need(file, q + "key_length", kMaxWidth));
+  if (has_blocks) x.local = BM_TRY(file.get_u32(q + "local_blocks", 0));
+  if (x.length < c->rope_length || x.length % 2 != 0 ||
+      (has_blocks && x.heads != c->head_count_kv) || (!has_blocks && c->latent.query_rank == 0))
+    return fail(Code::kUnsupported,
+                "metadata {0}head_count {1}, {0}key_length {2}: no indexer of a model with {3} "
+                "heads of keys, of which {4} components are rotated",
+                q, x.heads, x.length, c->head_count_kv, c->rope_length);
+  x.rope_style = c->architecture == "deepseek32" ? RopeStyle::kHalves
+                 : has_blocks                    ? c->rope_style
+                                                 : RopeStyle::kInterleaved;
+  std::vector<uint32_t> is_own(c->block_count, 1);
+  if (has_key(*c->row, "attention.indexer.types")) is_own = BM_TRY(read_indexer_types(file, p, *c));
+  const uint32_t first = has_blocks ? BM_TRY(file.get_u32(p + "leading_dense_block_count", 0)) : 0;
+  for (uint32_t i = first; i < c->block_count; ++i)
+    c->blocks[i].indexer = is_own[i] != 0 ? Indexer::kOwn : Indexer::kShared;
+  if (first < c->block_count && is_own[first] == 0)
+    return fail(Code::kCorrupt, "metadata {}types: block {} has no block before it to share with",
+                q, first);
   return {};
 }
 
@@ -480,7 +534,7 @@ Status read_activation(const GgufFile& file, const std::string& p, LlamaConfig* 
                                      : Activation::kReluSquared;
   }
   // The first T5 has no gate. Source: llama.cpp, src/models/t5.cpp.
-  if (c->architecture == "t5encoder" &&
+  if (c->row->has(kDistanceBias) &&
       file.find_tensor(c->block_prefix(0) + "ffn_gate.weight") == nullptr)
     c->activation = Activation::kRelu;
   if (c->activation != Activation::kXielu) return {};
@@ -737,6 +791,9 @@ Status read_details(const GgufFile& file, const std::string& p, LlamaConfig* c) 
     for (uint32_t i = 0; i < c->block_count; ++i) c->blocks[i].is_rotated = rotated[i] != 0;
   }
   if (!has_key(*c->row, "swiglu_clamp_exp")) return {};
+  // Early files do not say so. Source: llama.cpp, src/models/maple.cpp.
+  if (c->architecture == "maple")
+    for (BlockConfig& b : c->blocks) b.expert_limit = 7;
   if (file.find(p + "swiglu_clamp_exp") != nullptr)
     BM_TRY(read_floats(file, p + "swiglu_clamp_exp", c,
                        [](BlockConfig& b, float v) { b.expert_limit = v; }));
@@ -931,6 +988,11 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
                 "metadata {0}nextn_predict_layers {1} is not below {0}block_count {2}", p,
                 c.draft_block_count, c.block_count);
   c.block_count -= c.draft_block_count;
+  if (c.row->has(kEncoderDecoder)) {
+    c.encoder_block_count = c.block_count;
+    c.block_count += BM_TRY(need_or(file, p + "decoder_block_count", c.block_count, kMaxBlocks));
+    c.start_token = static_cast<int32_t>(BM_TRY(file.get_u32(p + "decoder_start_token_id", 0)));
+  }
   if (has_key(*c.row, "num_loops")) {
     const uint32_t loops = BM_TRY(need_or(file, p + "num_loops", 1, kMaxBlocks));
     if (loops > 1) c.loop_length = c.block_count;
@@ -982,6 +1044,18 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   if (embedding.rank != 2 || embedding.dims[1] == 0 || embedding.dims[1] > kMaxContext)
     return fail(Code::kCorrupt, "tensor token_embd.weight is not a table of tokens");
   c.vocab_size = static_cast<uint32_t>(embedding.dims[1]);
+  // Source: llama.cpp, src/llama-vocab.cpp, get_suppress_tokens(); numbers that are no tokens have
+  // no effect there.
+  if (file.find("tokenizer.ggml.suppress_tokens") != nullptr)
+    for (const int32_t token : BM_TRY(file.get_i32s("tokenizer.ggml.suppress_tokens")))
+      if (token >= 0 && static_cast<uint32_t>(token) < c.vocab_size) c.suppressed.push_back(token);
+  if (c.start_token < 0 || static_cast<uint32_t>(c.start_token) >= c.vocab_size)
+    return fail(Code::kCorrupt, "metadata {}decoder_start_token_id {} is outside the vocabulary", p,
+                c.start_token);
+  // Embeddings that make logits too are as large as those of what is read. Source: transformers,
+  // modeling_t5.py, T5ForConditionalGeneration.
+  if (c.row->has(kEncoderDecoder) && c.has_tied_output)
+    c.logit_scale = 1 / std::sqrt(static_cast<float>(c.embedding_length));
   BM_TRY(check_consistency(c, p));
   return c;
 }

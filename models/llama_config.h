@@ -38,6 +38,13 @@ struct HeadKind {
   bool operator==(const HeadKind&) const = default;
 };
 
+/// Of blocks whose attention reads some of all positions.
+enum class Indexer : uint8_t {
+  kNone,
+  kOwn,
+  kShared,  ///< those that the last block with one of its own has chosen
+};
+
 struct BlockConfig {
   uint32_t heads = 0;                ///< index into LlamaConfig::head_kinds
   uint32_t kv_block = 0;             ///< whose keys and values it reads: its own, or an earlier one
@@ -61,6 +68,7 @@ struct BlockConfig {
     float alpha_p = 0, alpha_n = 0, beta = 0, eps = 0;
   } xielu;
   bool has_experts = false;
+  Indexer indexer = Indexer::kNone;
 };
 
 /// Mixture of experts: what every block that has experts shares.
@@ -82,6 +90,17 @@ struct LatentConfig {
   uint32_t query_rank = 0;    ///< 0: queries are not compressed
   uint32_t rank = 0;          ///< components that keys and values are made of; 0: other attention
   uint32_t value_length = 0;  ///< of a head
+};
+
+/// What chooses which positions attention reads, or which blocks of positions. Source:
+/// "DeepSeek-V3.2" (2025), section 2.1; llama.cpp, src/models/minimax-m3.cpp.
+struct IndexerConfig {
+  uint32_t heads = 0, length = 0;
+  uint32_t chosen = 0;  ///< positions, or blocks of them, that a token reads
+  uint32_t block = 1;   ///< positions in a block
+  uint32_t local = 0;   ///< last blocks that are always read
+  /// Halves of what is rotated are pairs; else elements side by side, or as the model's own heads.
+  RopeStyle rope_style = RopeStyle::kNone;
 };
 
 /// Blocks with a state: of a head [length of values, length of keys]. Heads share keys by groups.
@@ -115,9 +134,12 @@ struct LlamaConfig {
   std::string architecture;     ///< "llama", "qwen2", "qwen3", "gemma" …
   uint32_t context_length = 0;  ///< tokens the model was trained for, or those it can be run with
   uint32_t indexed_from = 0;  ///< positions beyond which an indexer chooses; 0: attention reads all
+  IndexerConfig indexer;
   uint32_t embedding_length = 0;
   uint32_t output_length = 0;  ///< of what encoders give: embedding_length, or what they make of it
   uint32_t block_count = 0;
+  uint32_t encoder_block_count = 0;  ///< the first of them, of kEncoderDecoder
+  int32_t start_token = 0;           ///< what a decoder reads first, likewise
   uint32_t loop_length = 0;    ///< blocks of a pass; all passes have the same weights. 0: one pass
   bool has_loop_norm = false;  ///< what a pass gives the next is normalised, as the output is
   uint32_t draft_block_count = 0;    ///< blocks after those, which guess further tokens: not used
@@ -144,6 +166,8 @@ struct LlamaConfig {
   float residual_scale = 1.0F;     ///< of what attention and feed-forward add
   float attention_scale = 1.0F;    ///< of the scores
   float value_scale = 1.0F;        ///< of what attention gives
+  float gate_sharpness = 1.0F;     ///< kSoftplusGate: ln(1 + exp(s·x)) / s
+  uint32_t norm_groups = 1;        ///< equal parts of a vector that are normalised each by itself
   float attention_softcap = 0.0F;  ///< scores become c·tanh(score/c); 0: they stay
   float logit_softcap = 0.0F;      ///< likewise
   float logit_scale = 1.0F;
@@ -157,6 +181,7 @@ struct LlamaConfig {
   uint32_t distance_buckets = 0;  ///< of learned numbers for distances; 0: there are none
   float alibi_bias = 0.0F;        ///< largest slope's exponent; see llama.cpp, ggml_soft_max_ext()
   bool is_parallel = false;       ///< kParallelBlock, or the file says so
+  std::vector<int32_t> suppressed;  ///< tokens that are never written
   bool has_tied_output = false;
   bool is_causal = true;  ///< false: every token sees all others, and hidden states are the result
   Activation activation = Activation::kSilu;  ///< that of the row, unless the file says otherwise
@@ -165,8 +190,12 @@ struct LlamaConfig {
 
   /// What names of the tensors of a block begin with.
   std::string block_prefix(size_t block) const {
+    if (encoder_block_count > 0 && block >= encoder_block_count)
+      return "dec.blk." + std::to_string(block - encoder_block_count) + ".";
     return (row->has(kDistanceBias) ? "enc.blk." : "blk.") + std::to_string(block) + ".";
   }
+  /// Whether tokens of the block see only those before them.
+  bool is_causal_in(size_t block) const { return is_causal && block >= encoder_block_count; }
   const HeadKind& heads_of(size_t block) const { return head_kinds[blocks[block].heads]; }
   bool has_own_kv(size_t block) const {
     return blocks[block].has_attention && blocks[block].kv_block == block;

@@ -105,11 +105,6 @@ class LlamaLoader {
     BM_TRY(open_devices());
     model_->context_ =
         options_.context ? options_.context : std::min<uint32_t>(c.context_length, 4096);
-    if (c.indexed_from > 0 && model_->context_ > c.indexed_from)
-      return fail(Code::kUnsupported,
-                  "context {}: from position {} on an indexer of {} chooses what is read, which is "
-                  "not supported",
-                  model_->context_, c.indexed_from, c.architecture);
     if (model_->context_ > c.context_length)
       return fail(Code::kInvalidArgument,
                   "context {} exceeds the {} positions the model was made for", model_->context_,
@@ -184,6 +179,11 @@ class LlamaLoader {
       for (uint32_t i = 0; i < blocks; ++i)
         if (t.name.starts_with(model_->config_.block_prefix(i)))
           bytes[i] += static_cast<double>(t.data.size());
+    if (options_.stages > 1 && model_->config_.encoder_block_count > 0)
+      return fail(Code::kUnsupported,
+                  "{}: what this model reads of a text is read by all blocks that write, which "
+                  "processes do not share; one process divides it over several devices",
+                  model_->config_.architecture);
     if (options_.stages > 1 && !model_->config_.is_causal)
       return fail(Code::kUnsupported,
                   "{}: this model makes embeddings, which processes do not share; one process "
@@ -204,6 +204,13 @@ class LlamaLoader {
       return fail(Code::kInvalidArgument, "{} stages; the model has {} blocks", options_.stages,
                   blocks);
     const auto stages = divide(bytes, std::vector<double>(options_.stages, 1.0));
+    for (uint32_t i = 1; i < blocks; ++i)
+      if (stages[i] != stages[i - 1] && model_->is_indexed(i) && !model_->has_indexer(i))
+        return fail(Code::kUnsupported,
+                    "{}: block {} reads what an indexer before it has chosen, which processes do "
+                    "not share; another number of stages, or a context of {} at most, does not "
+                    "need it",
+                    model_->config_.architecture, i, model_->config_.indexed_from);
     const auto mine = std::ranges::equal_range(stages, options_.stage);
     model_->first_block_ = static_cast<size_t>(mine.begin() - stages.begin());
     model_->end_block_ = static_cast<size_t>(mine.end() - stages.begin());
@@ -429,6 +436,9 @@ class LlamaLoader {
     for (uint32_t i = 0; i < c.block_count; ++i) {
       const std::string p = fmt::format("blk.{}.", i);
       if (name == p + "attn_rot_embd.weight") return true;
+      // What is read of an encoded text has no distances. Source: transformers, modeling_t5.py,
+      // T5LayerCrossAttention.
+      if (name == c.block_prefix(i) + "cross_attn_rel_b.weight") return true;
       if (c.row->has(kIndexed) && name.starts_with(p + "indexer.")) return true;
       // Blocks that read the keys and values of others were trained with some of their own.
       if (c.blocks[i].kv_block == i) continue;
@@ -477,6 +487,10 @@ class LlamaLoader {
     if (need == Need::kIfThere && !file_->find_tensor(weight)) return norm;
     norm.is_used = true;
     norm.weight = BM_TRY(load(weight, dims));
+    // Norms of heads are of each by itself.
+    if (dims.size() == 1 && *dims.begin() == c.embedding_length && !name.ends_with("_q_norm") &&
+        !name.ends_with("_k_norm"))
+      norm.groups = c.norm_groups;
     // PhiMoE was trained with means taken off; its files are run without. Source: llama.cpp,
     // phi3.cpp.
     if (c.norm == NormKind::kLayer || c.architecture == "phimoe")
@@ -498,23 +512,33 @@ class LlamaLoader {
     const GgufTensor* t = file_->find_tensor(name + ".weight");
     if (t != nullptr && t->rank == 2) return load_norm(name, {length, heads}, Need::kIfThere);
     const bool is_whole = t != nullptr && t->rank == 1 && t->dims[0] == heads * length;
-    return load_norm(name, {is_whole ? heads * length : length}, Need::kIfThere);
+    Llama::Norm norm =
+        BM_TRY(load_norm(name, {is_whole ? heads * length : length}, Need::kIfThere));
+    // Gains of every head, one after the other, in files of K2 Horizon.
+    if (model_->config_.architecture == "k2-horizon" && is_whole && is_loading_)
+      norm.weight =
+          norm.weight.reshape({static_cast<int64_t>(heads), static_cast<int64_t>(length)});
+    return norm;
   }
 
   /// Distances share numbers by buckets: half of those of a direction are of one distance each, the
-  /// others grow like powers up to 128. Blocks without a tensor have the first one's. Source:
-  /// transformers, modeling_t5.py, _relative_position_bucket().
-  Status load_distance_bias(const std::string& p, Llama::Block* b) {
+  /// others grow like powers up to 128. Where tokens see only those before them there is one
+  /// direction. Blocks without a tensor have the first one's. Source: transformers, modeling_t5.py,
+  /// _relative_position_bucket().
+  Status load_distance_bias(uint32_t block, const std::string& p, Llama::Block* b) {
     const LlamaConfig& c = model_->config_;
     const uint32_t buckets = c.distance_buckets, heads = c.head_count;
     if (buckets == 0) return {};
     const bool has_own = file_->find_tensor(p + "attn_rel_b.weight") != nullptr;
-    const std::string name = (has_own ? p : c.block_prefix(0)) + "attn_rel_b.weight";
+    const bool is_causal = c.is_causal_in(block);
+    const uint32_t first = is_causal ? c.encoder_block_count : 0;
+    const std::string name = (has_own ? p : c.block_prefix(first)) + "attn_rel_b.weight";
     const GgufTensor& t = *BM_TRY(find(name, {heads, buckets}));
     if (!is_loading_) return {};
     std::vector<float> learned(t.value_count), each;
     BM_TRY(dequantize_row(t.type, t.data, learned));
-    const int64_t farthest = int64_t{model_->context_} - 1, half = buckets / 2, exact = half / 2;
+    const int64_t farthest = int64_t{model_->context_} - 1,
+                  half = is_causal ? buckets : buckets / 2, exact = half / 2;
     for (int64_t d = -farthest; d <= farthest; ++d) {
       const int64_t distance = std::abs(d);
       int64_t bucket = distance;
@@ -524,7 +548,7 @@ class LlamaLoader {
         const auto further = static_cast<int64_t>(share * static_cast<double>(half - exact));
         bucket = std::min(half - 1, exact + further);
       }
-      if (d > 0) bucket += half;
+      if (d > 0) bucket = is_causal ? 0 : bucket + half;
       const auto row = learned.begin() + bucket * heads;
       each.insert(each.end(), row, row + heads);
     }
@@ -578,9 +602,18 @@ class LlamaLoader {
                    kv = uint64_t{kind.count_kv} * kind.length,
                    values = uint64_t{kind.count_kv} * kind.value_length,
                    results = uint64_t{kind.count} * kind.value_length;
+    if (model_->has_indexer(block)) BM_TRY(load_indexer(p, &b->index));
     if (c.latent.rank > 0) return load_latent_attention(p, b);
     if (c.row->has(kSinks)) b->sinks = BM_TRY(load(p + "attn_sinks.weight", {kind.count}));
-    BM_TRY(load_distance_bias(p, b));
+    BM_TRY(load_distance_bias(block, p, b));
+    if (c.encoder_block_count > 0 && block >= c.encoder_block_count) {
+      const std::string cross = p + "cross_attn_";
+      b->cross.norm = BM_TRY(load_norm(cross + "norm", {width}, Need::kYes));
+      b->cross.query = BM_TRY(load_projection(cross + "q", width, q));
+      b->cross.key = BM_TRY(load_projection(cross + "k", width, kv));
+      b->cross.value = BM_TRY(load_projection(cross + "v", width, values));
+      b->cross.output = BM_TRY(load_projection(cross + "o", results, width));
+    }
     if (c.row->has(kMayHaveSinks))
       BM_TRY(load_optional(b->sinks, p + "attn_sinks.weight", {kind.count}));
     const bool has_kv = c.has_own_kv(block);
@@ -600,7 +633,9 @@ class LlamaLoader {
     }
     const char* const output = c.row->has(kDistanceBias) ? "attn_o" : "attn_output";
     b->output = BM_TRY(load_projection(p + output, results, width));
-    if (c.row->has(kGatedAttention)) {
+    const bool may_lack_gate = c.architecture == "k2-horizon";
+    if (c.row->has(kGatedAttention) &&
+        (!may_lack_gate || file_->find_tensor(p + "attn_gate.weight"))) {
       // Of every result, or of every head.
       const GgufTensor& gate = *BM_TRY(file_->tensor(p + "attn_gate.weight"));
       const bool is_of_heads = gate.rank == 2 && gate.dims[1] == kind.count;
@@ -611,6 +646,27 @@ class LlamaLoader {
       b->attention_sub_norm = BM_TRY(load_norm(p + "attn_sub_norm", {q}, Need::kYes));
     b->query_norm = BM_TRY(load_head_norm(p + "attn_q_norm", kind.count, kind.length));
     if (has_kv) b->key_norm = BM_TRY(load_head_norm(p + "attn_k_norm", kind.count_kv, kind.length));
+    return {};
+  }
+
+  /// Of texts that are read as a whole its tensors have no use.
+  Status load_indexer(const std::string& p, Llama::Index* x) {
+    const LlamaConfig& c = model_->config_;
+    const uint64_t width = c.embedding_length, length = c.indexer.length,
+                   queries = c.indexer.heads * length;
+    const std::string name = p + "indexer.";
+    if (c.latent.rank == 0) {
+      x->query = BM_TRY(load_projection(name + "q_proj", width, queries));
+      x->key = BM_TRY(load_projection(name + "k_proj", width, length));
+      x->query_norm = BM_TRY(load_norm(name + "q_norm", {length}, Need::kYes));
+      x->key_norm = BM_TRY(load_norm(name + "k_norm", {length}, Need::kYes));
+      return {};
+    }
+    x->query = BM_TRY(load_projection(name + "attn_q_b", c.latent.query_rank, queries));
+    x->key = BM_TRY(load_projection(name + "attn_k", width, length));
+    x->weights = BM_TRY(load_projection(name + "proj", width, c.indexer.heads));
+    x->key_norm = BM_TRY(load_norm(name + "k_norm", {length}, Need::kYes));
+    x->key_norm.bias = BM_TRY(load(name + "k_norm.bias", {length}));
     return {};
   }
 
@@ -1029,6 +1085,9 @@ class LlamaLoader {
       if (c.altup.count > 0) BM_TRY(load_altup(p, &b));
       if (c.row->has(kLayerInputs))
         BM_TRY(load_optional(b.scale, p + "layer_output_scale.weight", {1}));
+      if (i + 1 == c.encoder_block_count)
+        model_->encoder_norm_ =
+            BM_TRY(load_norm("enc.output_norm", {c.embedding_length}, Need::kYes));
       model_->blocks_[i] = std::move(b);
     }
     if (at(devices_.size() - 1, model_->is_last_stage())) BM_TRY(load_output());
@@ -1116,9 +1175,10 @@ class LlamaLoader {
     // LFM2 calls what stands before the logits the embeddings' norm; older files do not.
     const bool is_neo = c.architecture == "neo-bert" || c.row->has(kDistanceBias);
     const bool is_lfm = c.row->has(kShortConvolution) && !file_->find_tensor("output_norm.weight");
-    const char* const output_norm = is_neo   ? "enc.output_norm"
-                                    : is_lfm ? "token_embd_norm"
-                                             : "output_norm";
+    const char* const output_norm = c.encoder_block_count > 0 ? "dec.output_norm"
+                                    : is_neo                  ? "enc.output_norm"
+                                    : is_lfm                  ? "token_embd_norm"
+                                                              : "output_norm";
     if (!c.row->has(kNormsAfterSums))
       model_->output_norm_ = BM_TRY(load_norm(output_norm, {width}, Need::kYes));
     BM_TRY(load_each("altup_unembd_proj.weight", &model_->altup_out_));
@@ -1126,6 +1186,11 @@ class LlamaLoader {
     // What its hidden states become at last goes by the name of what makes logits.
     if (c.architecture == "gemma-embedding2")
       model_->output_.matrix = BM_TRY(load_matrix(kOutput, width, c.output_length));
+    if (is_loading_ && c.is_causal && !c.suppressed.empty()) {
+      std::vector<float> is_suppressed(c.vocab_size);
+      for (const int32_t token : c.suppressed) is_suppressed[static_cast<size_t>(token)] = 1;
+      model_->suppressed_ = Tensor::from(is_suppressed, {int64_t{c.vocab_size}}, device_name());
+    }
     return load_optional(model_->output_.bias, "output.bias", {c.vocab_size});
   }
 

@@ -48,6 +48,10 @@ struct LlamaSession::Impl {
   std::vector<float> logits, hidden;
   Tensor chunk_in, step_in;  ///< tokens, or hidden states of the stage before
   std::unique_ptr<Programs> programs;
+  Var encoded;  ///< tokens of the text that was encoded
+  bool is_encoded = false;
+  Tensor text_in;                          ///< its tokens
+  std::unique_ptr<Jit<Step>> run_encoder;  ///< of models without: nothing
 
   Impl(std::shared_ptr<const Llama> m, Options o)
       : model(std::move(m)),
@@ -57,7 +61,22 @@ struct LlamaSession::Impl {
         logits(model->config().vocab_size),
         chunk_in(make_input(chunk)),
         step_in(make_input(1)),
-        programs(std::make_unique<Programs>(*model, cache, chunk)) {}
+        programs(std::make_unique<Programs>(*model, cache, chunk)),
+        encoded("encoded", 1, model->context()) {
+    if (model->config().encoder_block_count == 0) return;
+    cache.encoded = encoded;
+    text_in = make_input(model->context());
+    run_encoder = std::make_unique<Jit<Step>>(
+        [this](const Tensor& t) { return model->encode_prompt(t, cache); });
+  }
+
+  void encode(std::span<const int32_t> text) {
+    encoded.set(static_cast<int64_t>(text.size()));
+    write(text_in, text);
+    run_encoder->capture(text_in);
+    is_encoded = true;
+    position = 0;
+  }
 
   /// A chunk that begins at the last position fits.
   int64_t largest() const { return int64_t{model->context()} + chunk; }
@@ -145,6 +164,8 @@ LlamaSession::LlamaSession(std::shared_ptr<const Llama> model, Options options)
     : impl_(std::make_unique<Impl>(std::move(model), std::move(options))) {}
 LlamaSession::~LlamaSession() = default;
 
+bool LlamaSession::has_encoder() const { return impl_->run_encoder != nullptr; }
+const int32_t& LlamaSession::start_token() const { return impl_->model->config().start_token; }
 std::span<const float> LlamaSession::logits() const { return impl_->logits; }
 uint32_t LlamaSession::position() const { return impl_->position; }
 uint32_t LlamaSession::room() const { return impl_->model->context() - impl_->position; }
@@ -160,6 +181,29 @@ Status LlamaSession::reserve(uint32_t positions) {
   return guarded_feed([&] { impl_->reserve(int64_t{positions} + impl_->chunk); });
 }
 
+namespace {
+
+Status check_tokens(const Llama& model, std::span<const int32_t> tokens) {
+  for (const int32_t t : tokens)
+    if (t < 0 || static_cast<uint32_t>(t) >= model.config().vocab_size)
+      return fail(Code::kInvalidArgument, "token {} is outside the vocabulary of {}", t,
+                  model.config().vocab_size);
+  return {};
+}
+
+}  // namespace
+
+Status LlamaSession::encode(std::span<const int32_t> tokens) {
+  const Llama& model = *impl_->model;
+  if (!impl_->run_encoder)
+    return fail(Code::kUnsupported, "{}: this model has no encoder", model.config().architecture);
+  if (tokens.empty() || tokens.size() > model.context())
+    return fail(Code::kInvalidArgument, "{} tokens: this model encodes 1 to {} at once",
+                tokens.size(), model.context());
+  BM_TRY(check_tokens(model, tokens));
+  return guarded_feed([&] { impl_->encode(tokens); });
+}
+
 Status LlamaSession::feed(std::span<const int32_t> tokens) {
   if (!impl_->model->config().is_causal)
     return fail(Code::kUnsupported,
@@ -170,10 +214,10 @@ Status LlamaSession::feed(std::span<const int32_t> tokens) {
   if (tokens.size() > room())
     return fail(Code::kInvalidArgument, "{} tokens do not fit: {} of the {} positions are left",
                 tokens.size(), room(), impl_->model->context());
-  for (int32_t t : tokens)
-    if (t < 0 || static_cast<uint32_t>(t) >= impl_->model->config().vocab_size)
-      return fail(Code::kInvalidArgument, "token {} is outside the vocabulary of {}", t,
-                  impl_->model->config().vocab_size);
+  BM_TRY(check_tokens(*impl_->model, tokens));
+  if (impl_->run_encoder && !impl_->is_encoded)
+    return fail(Code::kInvalidArgument, "{}: a text is encoded before another is written",
+                impl_->model->config().architecture);
   return guarded_feed([&] { impl_->feed(tokens); });
 }
 

@@ -33,8 +33,16 @@ class LlamaSession {
   LlamaSession(std::shared_ptr<const Llama> model, Options options);
   ~LlamaSession();
 
+  /// Of a model with an encoder (LlamaConfig::encoder_block_count): reads a text, which what is fed
+  /// then is written about, and begins anew. It is fed LlamaConfig::start_token first.
+  /// Errors: kInvalidArgument (no tokens, too many, id out of range), kUnsupported (there is no
+  /// encoder), errors of the device.
+  Status encode(std::span<const int32_t> tokens);
+  bool has_encoder() const;
+  const int32_t& start_token() const;
   /// Appends tokens and computes the logits after the last one.
-  /// Errors: kInvalidArgument (no tokens, id out of range, more tokens than room()); kOutOfMemory
+  /// Errors: kInvalidArgument (no tokens, id out of range, more tokens than room(), nothing
+  /// encoded where there is an encoder); kOutOfMemory
   /// (keys and values need more than the device has: the sequence is as it was before the first
   /// token that did not fit); errors of the device.
   Status feed(std::span<const int32_t> tokens);

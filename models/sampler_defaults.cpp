@@ -34,12 +34,6 @@ std::optional<uint32_t> count(const GgufFile& file, const char* key, uint32_t be
 
 }  // namespace
 
-void SamplerDefaults::suppress(std::vector<LogitBias>* biases) const {
-  for (const int32_t token : suppressed)
-    if (std::ranges::find(*biases, token, &LogitBias::token) == biases->end())
-      biases->push_back({token, -std::numeric_limits<float>::infinity()});
-}
-
 SamplerDefaults sampler_defaults(const GgufFile& file) {
   SamplerDefaults out;
   out.temperature = number(file, "general.sampling.temp", 0, 100);
@@ -58,13 +52,6 @@ SamplerDefaults sampler_defaults(const GgufFile& file) {
   if (xtc && *xtc > 0)
     log("models", LogLevel::kWarning,
         "general.sampling.xtc_probability {}: there is no XTC, tokens are chosen without it", *xtc);
-  constexpr const char* kSuppressed = "tokenizer.ggml.suppress_tokens";
-  if (file.find(kSuppressed) != nullptr) {
-    const auto tokens = file.get_i32s(kSuppressed);
-    if (!tokens) ignore(tokens.error());
-    for (const int32_t token : tokens.value_or(std::vector<int32_t>()))
-      if (token >= 0) out.suppressed.push_back(token);
-  }
   return out;
 }
 

@@ -10,16 +10,12 @@ namespace bm::models {
 
 /// Unset: the file says nothing.
 /// Source of the keys, and of what is beyond a range: llama.cpp, common_init_sampler_from_model()
-/// and llama-arch.cpp (general.sampling.*, tokenizer.ggml.suppress_tokens); of a folder of Hugging
+/// and llama-arch.cpp (general.sampling.*); of a folder of Hugging
 /// Face its generation_config.json, as hugging_face.h says.
 struct SamplerDefaults {
   std::optional<float> temperature, top_p, min_p, repeat_penalty, mirostat_tau, mirostat_eta;
   std::optional<uint32_t> top_k, repeat_window;
   std::optional<Mirostat> mirostat;
-  std::vector<int32_t> suppressed;  ///< tokens that are never chosen
-
-  /// Adds the biases that keep `suppressed` from being chosen, but of tokens that have one.
-  void suppress(std::vector<LogitBias>* biases) const;
 };
 
 /// XTC and the order of samplers (general.sampling.sequence) are not there and left out. The log

@@ -21,6 +21,7 @@ struct TokenizerParts {
   std::vector<int32_t> controls;  ///< control and unknown tokens
   std::vector<int32_t> end_tokens;
   std::unique_ptr<TokenModel> algorithm;
+  bool has_nfc = false;  ///< texts between special tokens are put into normal form C
 };
 
 namespace {
@@ -161,9 +162,12 @@ void encode_text(const TokenizerParts& parts, std::string_view text, const Encod
   // of its own for llama.cpp and for huggingface/tokenizers, be that token special or not.
   bool starts_text = !options.is_continuation;
   const auto flush = [&](size_t end) {
-    if (begin < end)
-      parts.algorithm->encode_at(text.substr(begin, end - begin), starts_text, begin == 0,
-                                 begin == 0 && options.is_continuation, out);
+    if (begin >= end) return;
+    std::string_view part = text.substr(begin, end - begin);
+    std::string normal;
+    if (parts.has_nfc) part = normal = normal_form(part, true, false);
+    parts.algorithm->encode_at(part, starts_text, begin == 0, begin == 0 && options.is_continuation,
+                               out);
   };
   for (size_t pos = 0; pos < text.size();) {
     const SpecialMatch match = special_at(parts, text, pos, options);
@@ -207,6 +211,9 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const GgufFile& file) {
     const VocabDefaults defaults = BM_TRY(defaults_for(parts->model, parts->pre));
     parts->vocab = BM_TRY(load_vocab(file, defaults, is_sentencepiece(parts->model)));
     parts->algorithm = BM_TRY(make_model(file, *parts));
+    // Source: llama.cpp, src/llama-vocab.cpp: of byte-level models.
+    if (parts->model == "gpt2")
+      parts->has_nfc = BM_TRY(file.get_bool("tokenizer.ggml.normalizer.nfc", false));
     BM_TRY(index_specials(*parts));
     collect_end_tokens(*parts);
     return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(parts)));

@@ -222,21 +222,6 @@ utf8proc_category_t category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
-/// Unicode's normal forms; the text itself where memory runs out.
-std::string normal_form(std::string_view text, bool composes, bool is_compatible) {
-  utf8proc_uint8_t* mapped = nullptr;
-  const int options = UTF8PROC_STABLE | (composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
-                      (is_compatible ? UTF8PROC_COMPAT : 0);
-  const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                             static_cast<utf8proc_ssize_t>(text.size()), &mapped,
-                                             static_cast<utf8proc_option_t>(options));
-  std::string out =
-      size >= 0 ? std::string(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size))
-                : std::string(text);
-  std::free(mapped);
-  return out;
-}
-
 template <class Each>
 std::string mapped(std::string_view text, Each&& each) {
   std::string out;

@@ -46,4 +46,8 @@ enum CharClass : uint16_t {
 };
 uint16_t char_classes(char32_t c);
 
+/// Unicode's normal forms of UTF-8: NFC, NFD (not composed), NFKC, NFKD (compatible). The text
+/// itself where memory runs out.
+std::string normal_form(std::string_view text, bool composes, bool is_compatible);
+
 }  // namespace bm::models

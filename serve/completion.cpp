@@ -249,7 +249,6 @@ models::SamplerOptions Completion::sampling(uint64_t seed) const {
       .seed = seed};
   // In place of these three, unless one of them is asked for.
   if (file.mirostat && !r.top_k && !r.top_p && !r.min_p) out.mirostat = *file.mirostat;
-  file.suppress(&out.logit_bias);
   return out;
 }
 

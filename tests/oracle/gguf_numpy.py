@@ -11,10 +11,15 @@ gives the float32 values of the published ggml reference, bit for bit:
     Q4_0        y = d * (q - 8)                 blocks of 32
     Q4_K        y = (d * sc) * q - (dmin * m)   blocks of 256, eight sub-blocks
     Q6_K        y = (d * sc) * (q - 32)         blocks of 256, sixteen sub-blocks
+    Q5_0        y = d * (q - 16)                blocks of 32, fifth bits apart
+    Q5_K        as Q4_K, fifth bits apart       blocks of 256, eight sub-blocks
+    IQ4_NL      y = d * book[q]                 blocks of 32
+    IQ4_XS      y = (d * (sc - 32)) * book[q]   blocks of 256, eight sub-blocks
+    MXFP4       y = 2^(e - 128) * book[q]       blocks of 32, E2M1 times two
 
 Each product above fits in the 24 bits of a float32 (11 bits of d, at most 8 of
-the scale, at most 6 of q), so the only rounding is that of the subtraction in
-Q4_K; a fused multiply-add gives the same bits.
+the scale, at most 8 of q; of IQ4_XS 6 and 8), so the only rounding is that of the
+subtraction in Q4_K and Q5_K; a fused multiply-add gives the same bits.
 
     gguf_numpy.py FILE --list [--json]
     gguf_numpy.py FILE --tensor NAME --raw OUT.f32
@@ -38,16 +43,20 @@ TYPES = {
     1: ("F16", 1, 2),
     2: ("Q4_0", 32, 18),
     8: ("Q8_0", 32, 34),
+    6: ("Q5_0", 32, 22),
     12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176),
     14: ("Q6_K", 256, 210),
+    20: ("IQ4_NL", 32, 18),
+    23: ("IQ4_XS", 256, 136),
     30: ("BF16", 1, 2),
+    39: ("MXFP4", 32, 17),
 }
 # Formats that are written and listed, but not dequantised here: ggml's library is their judge (judge_formats.py).
 TYPES.update({
-    3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 13: ("Q5_K", 256, 176),
-    16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74), 18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50), 20: ("IQ4_NL", 32, 18),
-    21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82), 23: ("IQ4_XS", 256, 136), 29: ("IQ1_M", 256, 56), 34: ("TQ1_0", 256, 54),
-    35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18),
+    3: ("Q4_1", 32, 20), 7: ("Q5_1", 32, 24), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110),
+    16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74), 18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50), 21: ("IQ3_S", 256, 110), 22: ("IQ2_S", 256, 82), 29: ("IQ1_M", 256, 56), 34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66), 40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18), 42: ("Q2_0", 64, 18),
 })
 TYPE_NUMBER = {name: number for number, (name, _, _) in TYPES.items()}
 
@@ -113,8 +122,54 @@ def _q6_k(raw):
     return ((_half(raw[:, 208:210]) * scale)[:, :, None] * q).reshape(n, 256)
 
 
-DECODERS = {"F32": _f32, "F16": _half, "BF16": _bf16, "Q8_0": _q8_0, "Q4_0": _q4_0,
-            "Q4_K": _q4_k, "Q6_K": _q6_k}
+def _q5_0(raw):
+    high = np.unpackbits(raw[:, 2:6], axis=1, bitorder="little")  # of value 0 first
+    low = np.concatenate((raw[:, 6:22] & 15, raw[:, 6:22] >> 4), axis=1)
+    return _half(raw[:, 0:2]) * ((low | (high << 4)).astype(np.float32) - np.float32(16))
+
+
+def _q5_k(raw):
+    n = len(raw)
+    scale, minimum = unpack_k4_scales(raw[:, 4:16])
+    d1 = _half(raw[:, 0:2]) * scale.astype(np.float32)
+    m1 = _half(raw[:, 2:4]) * minimum.astype(np.float32)
+    bytes_ = raw[:, 48:176].reshape(n, 4, 32)
+    low = np.stack((bytes_ & 15, bytes_ >> 4), axis=2).reshape(n, 8, 32)
+    # Bit s of byte i is the fifth of value i of sub-block s.
+    high = (raw[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[None, :, None]) & 1
+    q = (low | (high << 4)).astype(np.float32)
+    return (d1[:, :, None] * q - m1[:, :, None]).reshape(n, 256)
+
+
+# Source: ggml-common.h, kvalues_iq4nl; OCP MX 1.0, table of E2M1, times two.
+IQ4_BOOK = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+MXFP4_BOOK = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)
+
+
+def _nibbles(raw):
+    return np.concatenate((raw & 15, raw >> 4), axis=-1)
+
+
+def _iq4_nl(raw):
+    return _half(raw[:, 0:2]) * IQ4_BOOK[_nibbles(raw[:, 2:18])]
+
+
+def _iq4_xs(raw):
+    n = len(raw)
+    high = raw[:, 2:4].copy().view("<u2").astype(np.int32)
+    low = np.stack((raw[:, 4:8] & 15, raw[:, 4:8] >> 4), axis=2).reshape(n, 8).astype(np.int32)
+    scale = low | (((high >> (2 * np.arange(8))) & 3) << 4)
+    d = _half(raw[:, 0:2]) * (scale - 32).astype(np.float32)
+    return (d[:, :, None] * IQ4_BOOK[_nibbles(raw[:, 8:136].reshape(n, 8, 16))]).reshape(n, 256)
+
+
+def _mxfp4(raw):
+    return np.exp2(raw[:, 0:1].astype(np.float32) - np.float32(128)) * MXFP4_BOOK[_nibbles(raw[:, 1:17])]
+
+
+DECODERS = {"F32": _f32, "F16": _half, "BF16": _bf16, "Q8_0": _q8_0, "Q4_0": _q4_0, "Q5_0": _q5_0,
+            "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "IQ4_NL": _iq4_nl, "IQ4_XS": _iq4_xs,
+            "MXFP4": _mxfp4}
 
 
 def dequantize(raw, type_name):

@@ -63,9 +63,16 @@ VARIANTS = {
     "grok": [["--tensor", "dense"]],
     "arwkv7": [["--tensor", "nogate", *WIDE], ["--tensor", "mixnorm", *WIDE]],
     "glm4moe": [["--tensor", "nextn"]],
-    "glm-dsa": [["--tensor", "nextn"]],
+    # Attention reads 8 of up to 32 positions, or two blocks of 8. Its indexer's keys are float16: of two almost as good either may be read.
+    "deepseek32": [["--key", "attention.indexer.top_k=8", "--key", "attention.indexer.head_count=8"]],
+    "glm-dsa": [["--tensor", "nextn"], ["--key", "attention.indexer.top_k=8", "--key", "attention.indexer.head_count=8"],
+                ["--key", "attention.indexer.top_k=8", "--key", "attention.indexer.head_count=8", "--key", "attention.indexer.types=1,0,1"]],
+    "minimax-m3": [["--key", "attention.indexer.top_k=2", "--key", "attention.indexer.block_size=8"]],
     "hy_v3": [["--tensor", "nextn"]],
     "muse-glimmer": [["--key", "attention.sliding_window=64"]],
+    # Tied matrices make other logits here, as in the authors' code: they are divided by the root of the width.
+    # Blocks in unequal numbers it makes no context of.
+    "t5": [["--tensor", "plainup", "--tensor", "biases"]],
     "t5encoder": [["--tensor", "plainup", "--tensor", "biases"], ["--key", "attention.relative_buckets_count=32"]],
     "exaone4": [["--layers", "64", "--key", "attention.sliding_window=5"]],
     "jina-bert-v2": [["--tensor", "attn_norm_2", "--tensor", "wholeqknorm"], ["--tensor", "fusedup"], ["--tensor", "plainup"]],
@@ -77,6 +84,7 @@ VARIANTS = {
     "cohere2moe": [["--key", "attention.layer_norm_rms_epsilon=0.00001"]],
     "granite_swa": [["--tensor", "moe"]],
     "mimo2": [["--tensor", "qkv"]],
+    "k2-horizon": [["--without", "attn_gate"]],
     "nanbeige": [["--key", "skip_loop_final_norm=true"]],
     "step35": [["--tensor", "rope_freqs"]],
     "mistral3": [["--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key", "rope.scaling.original_context_length=16",

@@ -78,6 +78,11 @@ def main():
             for i in range(len(tokens)):
                 out.write(ctypes.string_at(row(context, i), 4 * width))
         return
+    # Of T5 the same text is read and written.
+    if function("llama_model_has_encoder", ctypes.c_bool, pointer)(model):
+        text = (ctypes.c_int32 * len(tokens))(*tokens)
+        if function("llama_encode", ctypes.c_int32, pointer, Blob)(context, get_one(text, len(tokens))) != 0:
+            sys.exit(f"{args.file}: llama.cpp cannot encode the text")
     with open(args.out, "wb") as out:
         for token in tokens:
             one = (ctypes.c_int32 * 1)(token)

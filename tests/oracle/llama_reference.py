@@ -32,22 +32,22 @@ LAYER_NORM = {"cohere2moe", "jais2", "bloom", "cohere2", "command-r", "dbrx", "f
 INTERLEAVED = {"muse-glimmer", "deepseek32", "glm-dsa", "cohere2moe", "granite_swa", "nanbeige", "arctic", "deci", "maincoder", "mistral4", "plm", "llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
                "smollm3", "xverse", "baichuan", "bailingmoe", "deepseek", "deepseek2", "ernie4_5", "ernie4_5-moe", "granitemoe",
                "llama4", "mistral3", "neo-bert", "llama-embed", "granitehybrid"}
-HALVES = {"spark2_5", "deepseek2-ocr", "hy_v3", "minimax-m3", "eurobert", "plamo3", "laguna", "mimo2", "step35", "afmoe", "bitnet", "exaone-moe", "hunyuan_vl", "jais2", "mellum", "openelm", "paddleocr", "smallthinker", "exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
+HALVES = {"plamo", "maple", "k2-horizon", "spark2_5", "deepseek2-ocr", "hy_v3", "minimax-m3", "eurobert", "plamo3", "laguna", "mimo2", "step35", "afmoe", "bitnet", "exaone-moe", "hunyuan_vl", "jais2", "mellum", "openelm", "paddleocr", "smallthinker", "exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
           "qwen3", "seed_oss", "stablelm", "starcoder2", "dbrx", "dots1", "glm4moe", "gpt-oss", "hunyuan-moe", "minicpm3", "olmoe",
           "qwen2moe", "qwen3moe", "apertus", "bailingmoe2", "codeshell", "exaone4", "hunyuan-dense", "minimax-m2", "pangu-embedded",
           "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
           "gemma-embedding", "falcon-h1", "gemma3n", "gemma4", "gemma-embedding2", "grok"}
-UNROTATED = {"t5encoder", "bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2", "mamba", "mamba2", "jamba", "nemotron_h",
+UNROTATED = {"t5", "t5encoder", "bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2", "mamba", "mamba2", "jamba", "nemotron_h",
              "nemotron_h_moe", "kimi-linear", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"}
 # x = norm(x + f(x)), and no logits.
 ENCODERS = {"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"}
-GELU = ENCODERS - {"nomic-bert"} | {"spark2_5", "t5encoder", "gemma-embedding2", "grok", "gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
-PARALLEL = {"cohere2moe", "cohere2", "command-r", "falcon", "phi2"}
+GELU = ENCODERS - {"nomic-bert"} | {"spark2_5", "t5", "t5encoder", "gemma-embedding2", "grok", "gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
+PARALLEL = {"plamo", "cohere2moe", "cohere2", "command-r", "falcon", "phi2"}
 WINDOW_PERIOD = {"muse-glimmer": 4, "cohere2moe": 4, "laguna": 4, "afmoe": 4, "exaone-moe": 4, "mellum": 4, "smallthinker": 4, "gemma3n": 5, "exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
 # Weights of a token's experts sum to 1, where the file does not say.
-NORMALISED = {"kimi-linear", "grok", "granite_swa", "mimo2", "arctic", "mellum", "smallthinker", "llama", "gemma4", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
+NORMALISED = {"maple", "kimi-linear", "grok", "granite_swa", "mimo2", "arctic", "mellum", "smallthinker", "llama", "gemma4", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
               "lfm2moe", "granitehybrid"}
-SIGMOID = {"glm-dsa", "hy_v3", "cohere2moe", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "smallthinker", "lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
+SIGMOID = {"k2-horizon", "glm-dsa", "hy_v3", "cohere2moe", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "smallthinker", "lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
 
 
 class Llama:
@@ -83,10 +83,22 @@ class Llama:
             self.scale = (self.dim // self.heads) ** -0.5
         if a == "jais":
             self.scale = 1 / self.head_dim
-        if a in ("gemma3n", "gemma4", "gemma-embedding2", "t5encoder"):
+        if a in ("gemma3n", "gemma4", "gemma-embedding2", "t5", "t5encoder"):
             self.scale = 1.0
         if a == "grok":
             self.scale = self.meta("attention.output_scale")
+        self.encoder_layers = 0
+        if a == "t5":  # the decoder's blocks are numbered behind the encoder's
+            self.encoder_layers = self.layers
+            self.layers += self.meta("decoder_block_count", self.layers)
+
+            def named(name):
+                side, *rest = name.split(".")
+                if len(rest) < 2 or rest[0] != "blk":
+                    return name
+                number = int(rest[1]) + (self.encoder_layers if side == "dec" else 0)
+                return f"blk.{number}." + ".".join(rest[2:]).replace("attn_o.", "attn_output.")
+            self.w = {named(name): value for name, value in self.w.items()}
         if a == "t5encoder":
             self.w = {name.replace("enc.blk.", "blk.").replace("attn_o.", "attn_output."): value for name, value in self.w.items()}
         self.is_causal = self.meta("attention.causal", a != "t5encoder")
@@ -134,7 +146,7 @@ class Llama:
             i = torch.arange(0, self.rotated_locally, 2, dtype=torch.float64)
             self.local_frequency = self.meta("rope.freq_base_swa", 10000.0) ** (-i / (2 * len(i)))
             return
-        self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2", "mellum", "gemma-embedding", "modern-bert", "muse-glimmer") else local_base ** (-i / self.rotated)
+        self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2", "mellum", "gemma-embedding", "modern-bert", "muse-glimmer", "maple") else local_base ** (-i / self.rotated)
 
     def plain_norm(self, x, eps):
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
@@ -150,20 +162,22 @@ class Llama:
         if self.arch in LAYER_NORM and not self.meta("attention.layer_norm_rms_epsilon"):
             x = (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, unbiased=False, keepdim=True) + self.eps) * gain
             return x + self.w[name + ".bias"] if name + ".bias" in self.w else x
-        x = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps) * gain
+        groups = self.meta("attention.group_norm_groups", 1) if x.ndim == 2 else 1
+        parts = x.unflatten(-1, (groups, -1))
+        x = (parts * torch.rsqrt((parts * parts).mean(-1, keepdim=True) + self.eps)).flatten(-2) * gain
         return x + self.w[name + ".bias"] if name + ".bias" in self.w else x
 
-    def rotate(self, x, layer):
+    def rotate(self, x, layer, are_halves=None):
         # x: [time, heads, head_dim].  Pair i is (x[2i], x[2i + 1]), or (x[i], x[i + half]).
         is_local = self.is_local(layer)
-        if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or self.is_unrotated(layer) or (self.arch in ("cohere2", "afmoe", "exaone-moe", "muse-glimmer", "smallthinker") and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
+        if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or self.is_unrotated(layer) or (self.arch in ("maple", "cohere2", "afmoe", "exaone-moe", "muse-glimmer", "smallthinker") and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
             return x
         frequency = self.local_frequency if is_local else self.frequency
         magnitude = 1.0 if is_local and self.arch in ("gemma3", "olmo2", "mellum", "laguna") else self.magnitude
         angle = torch.arange(x.shape[0], dtype=torch.float64)[:, None] * frequency
         cos, sin = ((magnitude * f(angle)).to(self.dtype)[:, None, :] for f in (torch.cos, torch.sin))
         out = x.clone()
-        if self.arch in HALVES:
+        if self.arch in HALVES if are_halves is None else are_halves:
             half = self.rotated // 2
             first, second = x[..., :half], x[..., half:self.rotated]
             out[..., :half] = first * cos - second * sin
@@ -200,6 +214,8 @@ class Llama:
         if name + "_norm.weight" not in self.w:
             return y.view(t, heads, self.head_dim)
         gain = self.w[name + "_norm.weight"]
+        if self.arch == "k2-horizon":  # of every head, one after the other
+            return self.plain_norm(y.view(t, heads, self.head_dim), self.eps) * gain.view(heads, self.head_dim)
         if gain.ndim == 1 and gain.shape[0] == heads * self.head_dim and heads > 1:
             return self.norm(y, name + "_norm").view(t, heads, self.head_dim)
         return self.norm(y.view(t, heads, self.head_dim), name + "_norm")
@@ -267,8 +283,9 @@ class Llama:
                 gate = gate.repeat_interleave(self.head_dim, -1)
         v = v.view(t, self.kv_heads, value_dim) * self.meta("attention.value_scale", 1.0)
         distance = torch.arange(t)[:, None] - torch.arange(t)[None, :]
-        hidden = distance < 0 if self.is_causal else distance != distance
-        if not self.is_causal:  # half a window on either side
+        is_causal = self.is_causal and layer >= self.encoder_layers
+        hidden = distance < 0 if is_causal else distance != distance
+        if not is_causal:  # half a window on either side
             distance = distance.abs()
             if self.is_local(layer):
                 hidden = distance > self.window // 2
@@ -277,17 +294,21 @@ class Llama:
             hidden = hidden | (chunk[:, None] != chunk[None, :])
         elif self.is_local(layer):
             hidden = hidden | (distance >= self.window)
-        out = []
+        out, seen_by_all = [], hidden
+        self.choose(h, layer)
         for head in range(self.heads):
             shared = head // (self.heads // self.kv_heads)
+            if self.meta("attention.indexer.top_k"):
+                hidden = seen_by_all | ~self.chosen[shared % len(self.chosen)]
             scores = q[:, head] @ k[:, shared].T * self.scale
             cap = self.meta("attn_logit_softcapping", 0)
             scores = cap * torch.tanh(scores / cap) if cap else scores
             if self.has_alibi():
                 scores = scores - self.slope(head) * distance.to(self.dtype)
-            if self.arch == "t5encoder":
+            if self.arch in ("t5", "t5encoder"):
                 own = p + "attn_rel_b.weight"
-                scores = scores + self.w[own if own in self.w else "blk.0.attn_rel_b.weight"][self.buckets(t), head]
+                first = f"blk.{self.encoder_layers if is_causal else 0}.attn_rel_b.weight"
+                scores = scores + self.w[own if own in self.w else first][self.buckets(t, is_causal), head]
             scores = scores.masked_fill(hidden, float("-inf"))
             if p + "attn_sinks.weight" in self.w:  # one more score, without a value
                 scores = torch.cat([scores, self.w[p + "attn_sinks.weight"][head].expand(t, 1)], -1)
@@ -297,14 +318,24 @@ class Llama:
         if p + "attn_sub_norm.weight" in self.w:
             out = self.norm(out, p + "attn_sub_norm")
         if gate is not None:
-            out = out * (torch.nn.functional.softplus(gate) if self.arch == "laguna" else torch.sigmoid(gate))
+            out = out * (torch.nn.functional.softplus(gate) if self.arch == "laguna" else torch.log2(1 + 2 ** gate) if self.arch == "k2-horizon" else torch.sigmoid(gate))
         return self.linear(out, p + "attn_output")
 
-    def buckets(self, t):
+    def cross_attention(self, h, layer):
+        """Of what is written over what became of the text that was read."""
+        p = f"blk.{layer}.cross_attn_"
+        q, k, v = (self.linear(x, p + name).view(len(x), self.heads, self.head_dim) for x, name in
+                   ((self.norm(h, p + "norm"), "q"), (self.encoded, "k"), (self.encoded, "v")))
+        weights = torch.softmax(torch.einsum("thd,shd->hts", q, k) * self.scale, -1)
+        return self.linear(torch.einsum("hts,shd->thd", weights, v).reshape(len(h), -1), p + ("output" if p + "output.weight" in self.w else "o"))
+
+    def buckets(self, t, is_causal=False):
         """[query, key]: which of T5's learned numbers a distance has."""
         at = torch.arange(t)
         behind = at[None, :] - at[:, None]
-        half = self.meta("attention.relative_buckets_count") // 2
+        if is_causal:
+            behind = behind.clamp(max=0)
+        half = self.meta("attention.relative_buckets_count") // (1 if is_causal else 2)
         distance, exact = behind.abs(), half // 2
         grown = torch.log(distance.clamp(min=1).double() / exact) / torch.log(torch.tensor(128.0, dtype=torch.float64) / exact)
         far = (exact + (grown * (half - exact)).long()).clamp(max=half - 1)
@@ -417,6 +448,7 @@ class Llama:
             q = self.linear(self.norm(self.linear(h, p + "attn_q_a"), p + "attn_q_a_norm"), p + "attn_q_b")
         else:
             q = self.linear(h, p + "attn_q")
+        self.choose(h, layer)
         q = q.view(t, self.heads, self.head_dim)
         both = self.linear(h, p + "attn_kv_a_mqa")
         c = self.norm(both[:, :self.rank], p + "attn_kv_a_norm")
@@ -431,9 +463,47 @@ class Llama:
         q = torch.cat([q[..., :plain], q_turned], -1) * self.temperature(t)[:, None, None]
         k = torch.cat([k, k_turned.expand(t, self.heads, self.rotated)], -1)
         hidden = torch.triu(torch.ones(t, t, dtype=torch.bool), 1)
+        if self.meta("attention.indexer.top_k"):
+            hidden = hidden | ~self.chosen[0]
         scores = torch.einsum("thd,shd->hts", q, k) * self.scale
         weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), -1)
         return self.linear(torch.einsum("hts,shv->thv", weights, v).reshape(t, -1), p + "attn_output")
+
+    @staticmethod
+    def best(scores, k):
+        """Which of the last axis are the k largest, the first of equal ones."""
+        order = torch.sort(scores, dim=-1, descending=True, stable=True).indices[..., :k]
+        return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, order, True)
+
+    def choose(self, h, layer):
+        """self.chosen, [heads or 1, query, key]: what attention may read. A block may go by what one before it chose."""
+        if not self.meta("attention.indexer.top_k"):
+            return
+        p, t = f"blk.{layer}.indexer.", len(h)
+        heads, size, top, each = (self.meta("attention.indexer." + key, 1) for key in ("head_count", "key_length", "top_k", "block_size"))
+        if self.of_layer("attention.indexer.types", layer, 1) == 0 and self.arch == "glm-dsa":
+            return
+        visible = torch.tril(torch.ones(t, t, dtype=torch.bool))
+        if self.arch == "minimax-m3":
+            if p + "q_proj.weight" not in self.w:
+                self.chosen = torch.ones(1, t, t, dtype=torch.bool)
+                return
+            q = self.rotate(self.norm(self.linear(h, p + "q_proj").view(t, heads, size), p + "q_norm"), layer)
+            k = self.rotate(self.norm(self.linear(h, p + "k_proj").view(t, 1, size), p + "k_norm"), layer)
+            scores = torch.einsum("thd,sd->hts", q, k[:, 0]).masked_fill(~visible, float("-inf"))
+            count = -(-t // each)
+            scores = torch.nn.functional.pad(scores, (0, count * each - t), value=float("-inf")).view(heads, t, count, each).amax(-1)
+            own, number = torch.arange(t)[:, None] // each, torch.arange(count)[None, :]
+            scores = scores.masked_fill((number <= own) & (number > own - self.meta("attention.indexer.local_blocks", 0)), float("inf"))
+            self.chosen = self.best(scores, top).repeat_interleave(each, -1)[..., :t]
+            return
+        name = f"blk.{layer}.attn_q_a"
+        compressed, are_halves = self.norm(self.linear(h, name), name + "_norm"), self.arch == "deepseek32"
+        q = self.rotate(self.linear(compressed, p + "attn_q_b").view(t, heads, size), layer, are_halves)
+        k = torch.nn.functional.layer_norm(self.linear(h, p + "attn_k"), (size,), self.w[p + "k_norm.weight"], self.w[p + "k_norm.bias"], 1e-6)
+        k = self.rotate(k.view(t, 1, size), layer, are_halves)[:, 0]
+        scores = (torch.relu(torch.einsum("thd,sd->ths", q, k)) * self.linear(h, p + "proj")[:, :, None]).sum(1)
+        self.chosen = self.best(scores.masked_fill(~visible, float("-inf")), top)[None]
 
     def slope(self, head):
         bias, power = self.meta("attention.max_alibi_bias", 8.0), 1 << (self.heads.bit_length() - 1)
@@ -442,6 +512,9 @@ class Llama:
     def swiglu(self, gate, up, limit=0):
         if self.arch == "grok":
             return self.gelu(gate) * up
+        if limit and self.arch == "maple":
+            gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+            return gate * torch.sigmoid(gate) * up
         if limit:
             return (gate * torch.sigmoid(gate)).clamp(max=limit) * up.clamp(-limit, limit)
         if self.arch in ("gpt-oss", "minimax-m3"):
@@ -529,7 +602,7 @@ class Llama:
                 return self.gelu(x)
             return torch.relu(x) ** 2 if self.arch in ("arcee", "nemotron", "nemotron_h", "jais2", "plm") or self.meta("hidden_activation") == "relu2" else x * torch.sigmoid(x)
         up = self.linear(h, p + "ffn_up")
-        if self.arch == "t5encoder" and p + "ffn_gate.weight" not in self.w:
+        if self.arch in ("t5", "t5encoder") and p + "ffn_gate.weight" not in self.w:
             return self.linear(torch.relu(up), p + "ffn_down")
         if p + "ffn_gate.weight" in self.w:
             gate = self.linear(h, p + "ffn_gate")
@@ -647,6 +720,8 @@ class Llama:
         if (after + ".weight" in self.w or after in self.w) and not late:
             y = self.norm(y, after)
         y = x + y * residual
+        if p + "cross_attn_norm.weight" in self.w:
+            y = y + self.cross_attention(y, layer)
         if self.parallel:
             f = self.norm(x, p + "ffn_norm") if p + "ffn_norm.weight" in self.w else h
         else:
@@ -679,20 +754,27 @@ class Llama:
         if "altup_proj.weight" in self.w:
             x = self.altup_blocks(x)
         else:
+            if self.encoder_layers:  # the same text is read and written
+                read = x
+                for layer in range(self.encoder_layers):
+                    read = self.block(read, layer)
+                self.encoded = self.norm(read, "enc.output_norm")
             loops = self.meta("num_loops", 1)
             for i in range(loops):
-                for layer in range(self.layers):
+                for layer in range(self.encoder_layers, self.layers):
                     x = self.block(x, layer)
                 if i + 1 < loops and not self.meta("skip_loop_final_norm"):
                     x = self.norm(x, "output_norm")
         if self.arch in ENCODERS:
             return x
-        x = self.norm(x, "enc.output_norm" if self.arch in ("neo-bert", "t5encoder") else "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm")
+        x = self.norm(x, "dec.output_norm" if self.arch == "t5" else "enc.output_norm" if self.arch in ("neo-bert", "t5encoder") else "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm")
         if self.arch == "gemma-embedding2":
             return self.linear(x, "output")
         if not self.is_causal:
             return x
         out = self.linear(x, "output") if "output.weight" in self.w else x @ self.w["token_embd.weight"].T
+        if self.arch == "t5" and "output.weight" not in self.w:
+            out = out * self.dim ** -0.5
         scale = self.meta("logit_scale", 256.0 / self.dim if "minicpm" in self.arch else 1.0)
         out = out / scale if self.arch in ("granite", "granitemoe", "granitehybrid", "granite_swa", "minicpm") else out * scale
         cap = self.meta("final_logit_softcapping", 30.0 if self.arch == "gemma3n" else 0)

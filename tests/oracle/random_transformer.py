@@ -59,6 +59,7 @@ ARCHITECTURES = {
     "mellum": "rms gated moe qknorm", "mistral4": "rms gated moe latent", "openelm": "rms gated qkv qknorm tied", "paddleocr": "rms gated",
     "cohere2moe": "layer gated moe parallel tied", "granite_swa": "rms gated sinks", "laguna": "rms gated moe qknorm probsbias headgate",
     "mimo2": "rms gated moe probsbias localsinks", "nanbeige": "rms gated", "step35": "rms gated moe qknorm probsbias headgate",
+    "maple": "rms gated moe qknorm", "plamo": "rms gated parallel", "k2-horizon": "rms gated moe wholeqknorm probsbias attngate",
     "plamo3": "rms fused qkv qknorm postnorm", "plm": "rms plain latent tied plainq", "smallthinker": "rms gated moe",
     # An indexer chooses what attention reads: of more tokens than these models have.
     "deepseek32": "rms gated moe latent split probsbias indexer", "glm-dsa": "rms gated moe latent split probsbias indexer",
@@ -71,11 +72,11 @@ ARCHITECTURES = {
     "jina-bert-v3": "layerb plain qkv bias encoder types embdnorm", "nomic-bert": "layerb gated qkv encoder types embdnorm",
     "nomic-bert-moe": "layerb plain qkv bias moe encoder types embdnorm", "modern-bert": "layer fused qkv embdnorm nohead",
     "neo-bert": "rms fused qkv nohead", "gemma-embedding": "rms gated postnorm qknorm nohead", "llama-embed": "rms gated",
-    "t5encoder": "rms gated norope nohead", "gemma-embedding2": "rms gated postnorm qknorm nohead layerinputs",
+    "t5encoder": "rms gated norope nohead", "t5": "rms gated norope", "gemma-embedding2": "rms gated postnorm qknorm nohead layerinputs",
 }
 # Of mixtures of experts: how many, how many are used, their length, that of the shared expert. llama.cpp demands keys.
 EXPERTS, USED, LENGTH = 6, 2, 64
-SHARED = {"deepseek32": 64, "glm-dsa": 64, "minimax-m3": 64, "deepseek2-ocr": 128, "hy_v3": 64, "kimi-linear": 64, "cohere2moe": 64, "granite_swa": 96, "laguna": 64, "step35": 64, "afmoe": 64, "exaone-moe": 64, "mistral4": 64, "bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
+SHARED = {"k2-horizon": 64, "deepseek32": 64, "glm-dsa": 64, "minimax-m3": 64, "deepseek2-ocr": 128, "hy_v3": 64, "kimi-linear": 64, "cohere2moe": 64, "granite_swa": 96, "laguna": 64, "step35": 64, "afmoe": 64, "exaone-moe": 64, "mistral4": 64, "bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
           "llama4": 64, "qwen2moe": 96, "bailingmoe2": 128, "granitehybrid": 96, "nemotron_h_moe": 96, "qwen35moe": 96, "qwen3next": 96}
 # Metadata that llama.cpp demands, or that makes a difference in so small a model; with a slash: without the prefix.
 KEYS = {
@@ -134,6 +135,10 @@ KEYS = {
     "spark2_5": {"attention.head_count": [6, 4, 4, 4, 6], "attention.head_count_kv": [2] * 5, "attention.key_length": 16, "attention.value_length": 16,
                  "attention.sliding_window": 6, "attention.sliding_window_pattern": [False, True, True, True, False], "rope.dimension_count": 8,
                  "rope.dimension_count_swa": 16, "rope.freq_base": 5e6, "rope.freq_base_swa": 1e4},
+    "maple": {"attention.sliding_window": 6, "attention.sliding_window_pattern": [True, True, False, True, False], "rope.freq_base": 1e6,
+              "rope.freq_base_swa": 1e4, "swiglu_clamp_exp": [0.3, 0.5, 0.4, 0.3, 0.6]},
+    "k2-horizon": {"attention.group_norm_groups": 4, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 2.5,
+                   "expert_weights_norm": True},
     "muse-glimmer": {"attention.layer_norm_rms_epsilon": 0.01, "attention.sliding_window": 6, "logit_scale": 0.25, "final_logit_softcapping": 2.0, "rope.freq_base_swa": 5e5},
     "gptneox": {"use_parallel_residual": True},
     "granite": {"embedding_scale": 6.0, "residual_scale": 0.22, "logit_scale": 4.0, "attention.scale": 0.2},
@@ -192,13 +197,15 @@ KEYS = {
                          "attention.value_length": 32, "attention.key_length_swa": 16, "attention.value_length_swa": 16, "rope.dimension_count": 32,
                          "rope.dimension_count_swa": 16, "attention.sliding_window_pattern": [True] * 5 + [False, True],
                          "attention.head_count_kv": [2] * 5 + [1, 2], "embedding_length_per_layer_input": 32, "embedding_length_out": 40},
+    "t5": {"attention.relative_buckets_count": 8, "attention.key_length": 24, "attention.value_length": 24, "decoder_start_token_id": 3},
     "t5encoder": {"attention.relative_buckets_count": 8, "attention.key_length": 24, "attention.value_length": 24},
     "neo-bert": {"attention.causal": False, "pooling_type": 1}, "llama-embed": {"attention.causal": False},
     "gemma-embedding": {"attention.causal": False, "attention.sliding_window": 6, "rope.freq_base": 1e6},
     "mpt": {"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.9}, "olmo": {"attention.clamp_kqv": 0.8},
 }
-LAYERS = {**dict.fromkeys(("muse-glimmer", "spark2_5", "kimi-linear", "cohere2moe", "granite_swa", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "mellum", "smallthinker", "deci"), 5), "gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "gemma-embedding2": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
-SINGLE_KV = {**dict.fromkeys(("bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert", "t5encoder",
+LAYERS = {**dict.fromkeys(("maple", "muse-glimmer", "spark2_5", "kimi-linear", "cohere2moe", "granite_swa", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "mellum", "smallthinker", "deci"), 5), "gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "gemma-embedding2": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
+# 6: as many as there are heads.
+SINGLE_KV = {**dict.fromkeys(("bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert", "t5encoder", "t5",
                               "jais", "qwen", "deepseek2-ocr"), 6),
              "refact": 1, "starcoder": 1, "bloom": 6, "gpt2": 6, "mpt": 6, "gptneox": 6, "phi2": 6, "dots1": 6, "olmoe": 6}
 
@@ -210,7 +217,7 @@ def main():
     for name, value in (("dim", 96), ("heads", 6), ("layers", 0), ("ffn", 160), ("vocab", 64), ("context", 128), ("seed", 1)):
         ap.add_argument("--" + name, type=int, default=value)
     ap.add_argument("--key", action="append", default=[], help="name=value, without the architecture's prefix")
-    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn, apart, dense, nogate, mixnorm, fusedup, plainup, gateup, biases")
+    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn, apart, dense, nogate, mixnorm, fusedup, plainup, gateup, biases, tied")
     ap.add_argument("--texts", action="store_true", help="a vocabulary of bytes and numbers, 259 tokens at least")
     ap.add_argument("--without", action="append", default=[], help="no tensor whose name has this in it")
     a = ap.parse_args()
@@ -218,7 +225,7 @@ def main():
     rng = np.random.default_rng(a.seed)
     layers = a.layers or LAYERS.get(a.arch, 3)
     is_latent, has_experts = "latent" in words, "moe" in words or "moe" in a.tensor
-    head, kv_heads = a.dim // a.heads, a.heads if is_latent else SINGLE_KV.get(a.arch, 2)
+    head, kv_heads = a.dim // a.heads, a.heads if is_latent or SINGLE_KV.get(a.arch) == 6 else SINGLE_KV.get(a.arch, 2)
     q, kv = a.dim, kv_heads * head
     rotated = head // 2 if "half" in words else head
     p = a.arch + "."
@@ -262,10 +269,15 @@ def main():
     for key, value in KEYS.get(a.arch, {}).items():
         m[key[1:] if key.startswith("/") else p + key] = value
     m = {key: value for key, value in m.items() if value is not None}
+    if "rope.dimension_count" not in KEYS.get(a.arch, {}) and not is_latent and p + "rope.dimension_count" in m:
+        m[p + "rope.dimension_count"] = min(m[p + "rope.dimension_count"], m.get(p + "attention.key_length", head))
     if isinstance(m.get(p + "activation_sparsity_scale"), list):
         m[p + "activation_sparsity_scale"] = m[p + "activation_sparsity_scale"][:layers]
     for pair in a.key:
         key, value = pair.split("=")
+        if "," in value:
+            m[p + key] = [int(part) for part in value.split(",")]
+            continue
         m[p + key] = value == "true" if value in ("true", "false") else float(value) if "." in value else (
             int(value) if value.isdigit() else value)
 
@@ -305,7 +317,7 @@ def main():
         m["tokenizer.ggml.token_type_count"] = 2
     if not is_encoder:
         norm("enc.output_norm" if a.arch in ("neo-bert", "t5encoder") else "token_embd_norm" if "shortconv" in words else "output_norm")
-    if "tied" not in words and not is_encoder and "nohead" not in words:
+    if "tied" not in words + a.tensor and not is_encoder and "nohead" not in words:
         linear("output", a.vocab, a.dim, a.arch in ("phi2", "phimoe"))
     for name in a.tensor:
         if name in ("rope_long", "rope_short", "rope_freqs"):
@@ -422,6 +434,9 @@ def main():
         linear(b + "attn_output", a.dim, a.heads * size, False)
 
     def indexer(b):
+        types = m.get(p + "attention.indexer.types")
+        if isinstance(types, list) and types[int(b.split(".")[1])] == 0:
+            return
         heads, size = (m[p + "attention.indexer." + key] for key in ("head_count", "key_length"))
         if a.arch == "minimax-m3":
             linear(b + "indexer.q_proj", heads * size, a.dim, False)
@@ -489,8 +504,16 @@ def main():
         layers += 1
         for name, shape in (("eh_proj", (a.dim, 2 * a.dim)), ("enorm", (a.dim,)), ("hnorm", (a.dim,))):
             t[f"blk.{layers - 1}.nextn.{name}.weight"] = gain(*shape)
+    encoder_layers, heads_in_all = layers, a.heads * m.get(p + "attention.key_length", head) if not is_latent else 0
+    if a.arch == "t5":  # the decoder's blocks follow
+        layers += m.get(p + "decoder_block_count", layers)
+        norm("enc.output_norm")
     for n in range(layers):
         b = f"blk.{n}."
+        if a.arch == "t5" and n >= encoder_layers:
+            norm(b + "cross_attn_norm")
+            for name, shape in (("q", (heads_in_all, a.dim)), ("k", (heads_in_all, a.dim)), ("v", (heads_in_all, a.dim)), ("o", (a.dim, heads_in_all))):
+                linear(b + "cross_attn_" + name, *shape, False)
         if a.arch in ("gemma4", "gemma-embedding2"):
             head = m[p + "attention.key_length" + ("_swa" if m[p + "attention.sliding_window_pattern"][n] else "")]
             counts = m[p + "attention.head_count_kv"]
@@ -567,7 +590,7 @@ def main():
         else:
             for name, rows in (("attn_q", 2 * q if "delta" in words else q), ("attn_k", kv), ("attn_v", kv // head * value_head)):
                 linear(b + name, rows, a.dim, everywhere or "qkvbias" in words)
-        if a.arch == "t5encoder" and (n == 0 or "biases" in a.tensor):
+        if a.arch in ("t5", "t5encoder") and (n in (0, encoder_layers) or "biases" in a.tensor):
             t[b + "attn_rel_b.weight"] = rng.standard_normal((m[p + "attention.relative_buckets_count"], a.heads)).astype(np.float32)
         if "headgate" in words:
             linear(b + "attn_gate", q // head, a.dim, False)
@@ -626,6 +649,18 @@ def main():
         m.update({"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 0})
     if a.arch == "t5encoder":
         t = {name.replace("blk.", "enc.blk.").replace("attn_output", "attn_o"): value for name, value in t.items()}
+    if a.arch in ("t5", "t5encoder"):  # as trained: scores that nothing scales, of queries that are small
+        for name in t:
+            if name.endswith("attn_q.weight"):
+                t[name] = t[name] * np.float32(0.4)
+    if a.arch == "t5":
+        def named(name):
+            if not name.startswith("blk."):
+                return {"output_norm.weight": "dec.output_norm.weight"}.get(name, name)
+            _, number, rest = name.split(".", 2)
+            side, first = ("enc", 0) if int(number) < encoder_layers else ("dec", encoder_layers)
+            return f"{side}.blk.{int(number) - first}.{rest.replace('attn_output', 'attn_o')}"
+        t = {named(name): value for name, value in t.items()}
     if a.arch == "plamo3":  # likewise
         t = {name.removesuffix(".weight") if "post_" in name else name: value for name, value in t.items()}
     if a.arch == "falcon-h1":  # its converter leaves this suffix out, and llama.cpp looks for it so

@@ -80,6 +80,7 @@ Result<std::vector<KernelPtr>> record_kernels(std::shared_ptr<const models::Gguf
   // For every size that the cache grows to.
   for (bool is_last = false;;) {
     session.reset();
+    if (model->config().encoder_block_count > 0) BM_TRY(session.encode(std::array<int32_t, 2>{}));
     BM_TRY(session.feed(std::array<int32_t, 2>{}));
     BM_TRY(session.feed(std::array<int32_t, 1>{}));
     if (is_last) break;

@@ -46,6 +46,11 @@ class Conversation {
                                         options_.variables)},
                       kUsage, options_.model.json);
     }
+    if (model_.session().has_encoder())
+      return report(Error{Code::kUnsupported,
+                          "this model reads a text and writes another; it holds no conversation "
+                          "(`bellmetal generate` runs it)"},
+                    options_.model.json);
     answerer_.emplace(model_, options_.sampling, plan);
     clear();
     return kOk;

@@ -217,7 +217,6 @@ Status finish_plan(const SamplingOptions& options, const TextModel& model, Sampl
   if (std::ranges::none_of(std::initializer_list<const char*>{"top-k", "top-p", "min-p", "typical"},
                            is_given))
     take("mirostat", file.mirostat, &s.mirostat);
-  file.suppress(&s.logit_bias);
   return {};
 }
 
@@ -231,8 +230,16 @@ Answerer::Answerer(TextModel& model, const SamplingOptions& options, const Sampl
 
 Status Answerer::prefill(std::span<const int32_t> prompt, Answer& answer) {
   models::LlamaSession& session = model_->session();
-  if (prompt.size() > session.room()) return session.feed(prompt);  // the error that names numbers
+  // The error that names numbers.
+  if (!session.has_encoder() && prompt.size() > session.room()) return session.feed(prompt);
   const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  // The prompt is encoded as a whole, and another text is begun.
+  if (session.has_encoder()) {
+    BM_TRY(session.encode(prompt));
+    BM_TRY(session.feed({&session.start_token(), 1}));
+    answer.prefilled = prompt.size();
+    prompt = {};
+  }
   while (!prompt.empty()) {
     const auto piece = prompt.first(std::min(prompt.size(), kPrefillPiece));
     BM_TRY(session.feed(piece));

@@ -144,7 +144,6 @@ TEST(SamplerDefaults, AreWhatTheFileSays) {
                          .u32("general.sampling.penalty_repeat", 2)
                          .i32("general.sampling.mirostat", 2)
                          .f32("general.sampling.xtc_probability", 0.5f)
-                         .i32s("tokenizer.ggml.suppress_tokens", {7, -1, 9})
                          .build();
   const auto file = GgufFile::from_bytes(bytes);
   ASSERT_TRUE(file) << file.error().message;
@@ -156,26 +155,17 @@ TEST(SamplerDefaults, AreWhatTheFileSays) {
   EXPECT_EQ(got.repeat_penalty, 2.0f);
   EXPECT_EQ(got.mirostat, Mirostat::kV2);
   EXPECT_FALSE(got.min_p || got.mirostat_tau || got.mirostat_eta);
-  // Who says something of a token himself is not overruled.
-  std::vector<LogitBias> biases{{9, 1.5f}};
-  got.suppress(&biases);
-  ASSERT_EQ(biases.size(), 2u);
-  EXPECT_EQ(biases[0].bias, 1.5f);
-  EXPECT_EQ(biases[1].token, 7);
-  EXPECT_EQ(biases[1].bias, -std::numeric_limits<float>::infinity());
 }
 
 TEST(SamplerDefaults, ThatAreNoneAreLeftOut) {
   const auto bytes = test::GgufBuilder()
                          .text("general.sampling.temp", "warm")
                          .f32("general.sampling.min_p", std::nanf(""))
-                         .text("tokenizer.ggml.suppress_tokens", "all")
                          .build();
   const auto file = GgufFile::from_bytes(bytes);
   ASSERT_TRUE(file) << file.error().message;
   const SamplerDefaults got = sampler_defaults(*file);
   EXPECT_FALSE(got.temperature || got.min_p || got.top_k);
-  EXPECT_TRUE(got.suppressed.empty());
 }
 
 TEST(Sampler, HandlesHugeLogits) {

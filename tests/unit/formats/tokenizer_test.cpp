@@ -85,6 +85,18 @@ TEST(SpmTokenizer, FollowsTheFlagsOfTheFile) {
   EXPECT_EQ(flags->decode(encode(*flags, " w")), " w");
 }
 
+/// Qwen: a letter and an accent of its own are one character, in texts and not in special tokens.
+TEST(BpeTokenizer, PutsTextsIntoNormalFormCWhereTheFileSaysSo) {
+  const std::string apart = "e\u0301", joined = "\u00e9";
+  GgufBuilder b = bpe_file("qwen2", {joined}, {{"\xc3", "\xa9"}}, {{"<" + apart + ">", 0, 3}});
+  EXPECT_EQ(encode(*open(b), apart), (Ids{'e', 0xCC, 0x81}));
+  b.boolean("tokenizer.ggml.normalizer.nfc", true);
+  const auto t = open(b);
+  EXPECT_EQ(encode(*t, apart), (Ids{256}));
+  EXPECT_EQ(encode(*t, "a" + joined + "b"), (Ids{'a', 256, 'b'}));
+  EXPECT_EQ(*t->encode("<" + apart + ">" + apart, {.parse_special = true}), (Ids{257, 256}));
+}
+
 /// Gemma 4: merges of characters, within lines; llama.cpp judges more of it
 /// (tests/oracle/judge_tokenizers.py).
 TEST(CharacterBpeTokenizer, JoinsCharactersInTheOrderOfTheMerges) {

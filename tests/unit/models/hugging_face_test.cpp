@@ -145,7 +145,7 @@ TEST(HuggingFace, GenerationConfigSaysHowTokensAreChosen) {
   EXPECT_EQ(got.top_k, 20u);
   EXPECT_EQ(got.repeat_penalty, 1.1F);
   EXPECT_FALSE(got.min_p);
-  EXPECT_EQ(got.suppressed, (std::vector<int32_t>{3}));
+  EXPECT_EQ(file->get_i32s("tokenizer.ggml.suppress_tokens").value(), (std::vector<int32_t>{3}));
   EXPECT_EQ(file->get_i32s("bellmetal.end_token_ids").value(), (std::vector<int32_t>{7, 8}));
 }
 

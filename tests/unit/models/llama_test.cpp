@@ -7,6 +7,7 @@
 #include <fstream>
 #include <random>
 
+#include "models/llama_batch.h"
 #include "models/llama_encoder.h"
 #include "models/tokenizer.h"
 #include "runtime/allocator.h"
@@ -125,6 +126,7 @@ void expect_logits(const std::shared_ptr<const Llama>& model, const std::vector<
                    const std::vector<float>& want, const std::string& what) {
   const size_t vocabulary = model->config().vocab_size;
   LlamaSession session(model, exact());
+  begin(session, tokens);
   for (size_t at = 13; at <= tokens.size(); ++at) {
     const size_t from = at == 13 ? 0 : at - 1;
     ASSERT_TRUE(session.feed(std::span(tokens).subspan(from, at - from))) << what;
@@ -178,6 +180,8 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
         "rope.scaling.original_context_length=32",
         "phi3 --tensor rope_long --tensor rope_short --key rope.scaling.type=longrope --key "
         "rope.scaling.original_context_length=512 --key rope.scaling.attn_factor=1.19",
+        "t5 --tensor plainup --tensor biases --tensor tied --key decoder_block_count=4",
+        "t5 --key attention.relative_buckets_count=32",
         "mamba --key ssm.dt_b_c_rms=true",
         "falcon-h1 --without ssm_norm",
         "rwkv6 --tensor apart",
@@ -231,8 +235,17 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
     expect_logits(model, tokens, want, options[i]);
     // Other caches than keys and values are divided too.
     if (model->config().recurrent.kernel > 0 || model->config().latent.rank > 0 ||
-        model->config().layer_input_length > 0)
+        model->config().encoder_block_count > 0 || model->config().layer_input_length > 0)
       expect_logits(load(path, "CPU:1,CPU:2"), tokens, want, options[i] + " on two devices");
+    if (model->config().encoder_block_count > 0) {
+      LlamaSession session(model);
+      const Status fed = session.feed(tokens);
+      ASSERT_FALSE(fed) << options[i];
+      EXPECT_NE(fed.error().message.find("encoded before"), std::string::npos);
+      const auto batch = LlamaBatch::create(model, {});
+      ASSERT_FALSE(batch) << options[i];
+      EXPECT_EQ(batch.error().code, Code::kUnsupported) << batch.error().message;
+    }
     if (model->config().loop_length > 0) {
       const auto divided =
           Llama::load(open(path), {.device = "CPU:1,CPU:2", .context = 0, .progress = {}});
@@ -240,7 +253,7 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
       EXPECT_NE(divided.error().message.find("blocks that can be apart"), std::string::npos);
     }
     // Hidden states are not all that a later stage would need.
-    if (model->config().layer_input_length > 0) {
+    if (model->config().layer_input_length > 0 || model->config().encoder_block_count > 0) {
       const auto stage =
           Llama::load(open(path), {.device = "CPU", .stages = 2, .context = 0, .progress = {}});
       ASSERT_FALSE(stage) << options[i];
@@ -276,6 +289,52 @@ TEST(Llama, LongPromptsOfRecurrentModelsEqualTheReference) {
           distance(session.logits(), std::span(want).subspan((to - 1) * kVocabulary, kVocabulary)),
           1e-4)
           << fmt::format("{} after {} of {}", models[i], to, fmt::join(tokens, ","));
+    }
+  }
+}
+
+/// More positions than attention reads: which these are, an indexer says. Prompts, tokens one by
+/// one, on two devices, and blocks that go by what another has chosen.
+TEST(Llama, IndexersChooseWhatTheReferenceDoes) {
+  if (!has_torch()) GTEST_SKIP() << kPython << " with torch is not installed";
+  const test::TempFolder folder;
+  // Many small heads: none of the scores is 0 because all of them are.
+  const std::string eight = " --key attention.indexer.head_count=8 --key attention.indexer.top_k=";
+  const std::array<std::string, 6> models{
+      "deepseek32" + eight + "13",
+      "deepseek32 --key attention.indexer.key_length=8" + eight + "1",
+      "glm-dsa" + eight + "16",
+      "glm-dsa --layers 5 --key attention.indexer.types=1,0,0,1,0" + eight + "9",
+      "minimax-m3 --key attention.indexer.top_k=3 --key attention.indexer.block_size=8",
+      "minimax-m3 --key attention.indexer.top_k=4 --key attention.indexer.block_size=5 --key "
+      "attention.indexer.local_blocks=2 --key attention.indexer.key_length=16"};
+  constexpr size_t kVocabulary = 64;  // of random_transformer.py
+  const uint32_t seed = std::random_device{}();
+  std::mt19937 random(seed);
+  std::vector<int32_t> tokens(96);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % kVocabulary);
+  std::string command = fmt::format("{} tests/oracle/architecture_references.py {} {}", kPython,
+                                    folder.file(""), fmt::join(tokens, ","));
+  for (const std::string& model : models)
+    command += fmt::format(" '{} --seed {}'", model, random() % 1000);
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  for (size_t i = 0; i < models.size(); ++i) {
+    const std::vector<float> want =
+        read_floats(folder.file(fmt::format("{}.f32", i)), tokens.size() * kVocabulary);
+    for (const char* device : {"CPU", "CPU:1,CPU:2"}) {
+      const auto model = load(folder.file(fmt::format("{}.gguf", i)), device);
+      LlamaSession session(model, exact());
+      size_t far = 0;
+      for (size_t at = 0; at < tokens.size();) {
+        const size_t count = at == 0 ? 41 : at == 41 ? 20 : 1;
+        const Status done = session.feed(std::span(tokens).subspan(at, count));
+        ASSERT_TRUE(done) << models[i] << ": " << done.error().message;
+        at += count;
+        far += distance(session.logits(),
+                        std::span(want).subspan((at - 1) * kVocabulary, kVocabulary)) > 1e-4;
+      }
+      // Of two positions whose scores differ in their last bits either may be read.
+      EXPECT_LE(far, 2u) << models[i] << " on " << device << " of seed " << seed;
     }
   }
 }

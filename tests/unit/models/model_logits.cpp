@@ -31,6 +31,10 @@ int main(int argc, char** argv) {
     return out ? 0 : 1;
   }
   models::LlamaSession session(*model);
+  // The same text is read and written.
+  if ((*model)->config().encoder_block_count > 0)
+    if (const Status done = session.encode(tokens); !done)
+      return std::fprintf(stderr, "%s\n", done.error().message.c_str()), 1;
   for (size_t at = 0; at < tokens.size();) {
     const size_t n = at == 0 && prompt > 0 ? prompt : 1;
     if (const Status fed = session.feed({&tokens[at], n}); !fed)

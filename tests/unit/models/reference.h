@@ -34,6 +34,13 @@ inline std::shared_ptr<const Llama> load(const std::string& path, const std::str
 /// Keys and values as they were computed, where results are compared closely.
 inline LlamaSession::Options exact() { return {.cache_type = DType::kF32}; }
 
+/// Models with an encoder read the text that they are fed then.
+inline void begin(LlamaSession& session, std::span<const int32_t> tokens) {
+  if (!session.has_encoder()) return;
+  const Status done = session.encode(tokens);
+  if (!done) throw std::runtime_error(done.error().message);
+}
+
 inline bool has_torch() {
   static const bool found = std::system("/usr/bin/python3 -c 'import torch' >/dev/null 2>&1") == 0;
   return found;
