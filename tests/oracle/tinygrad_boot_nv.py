@@ -43,7 +43,7 @@ def main(simulator, checkout, firmware, chip, *options):
     try:
         address = server.stdout.readline().strip()
         environment = dict(os.environ, DEV=os.environ.get("JUDGE_DEV", "PCI+NV:PTX"), REMOTE=address,
-                           PYTHONPATH=checkout, JUDGE_FIRMWARE=firmware, JUDGE_CHIP=chip, CACHELEVEL="0",
+                           PYTHONPATH=checkout, JUDGE_FIRMWARE=firmware, JUDGE_CHIP=chip, CACHELEVEL="0", PARALLEL="0",
                            DEBUG=os.environ.get("DEBUG", "0"))
         for _ in range(runs):
             judged = subprocess.run([sys.executable, __file__, "--judge"], env=environment,
