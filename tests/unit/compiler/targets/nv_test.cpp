@@ -307,7 +307,8 @@ TEST_P(OnInterpreter, MatrixProductsGiveWhatTheReferenceGives) {
   }
 }
 
-std::vector<Product> staged_products() {
+/// Of integers AMD's tiles are worth it from another size on.
+std::vector<Product> staged_products(bool is_amd) {
   std::vector<Product> products;
   for (const bool is_left_transposed : {false, true})
     for (const bool is_right_deep : {false, true})
@@ -320,15 +321,19 @@ std::vector<Product> staged_products() {
   products.push_back({.in = DType::kF32, .m = 96, .n = 160, .k = 32, .batches = 5});
   products.push_back(
       {.in = DType::kF64, .sum = DType::kF64, .out = DType::kF64, .m = 128, .n = 256, .k = 32});
-  products.push_back(
-      {.in = DType::kI32, .sum = DType::kI32, .out = DType::kI32, .m = 256, .n = 128, .k = 16});
+  products.push_back({.in = DType::kI32,
+                      .sum = DType::kI32,
+                      .out = DType::kI32,
+                      .m = is_amd ? 512 : 256,
+                      .n = is_amd ? 512 : 128,
+                      .k = 16});
   // A depth that matrix instructions on registers do not take.
   products.push_back({.out = DType::kF16, .m = 128, .n = 256, .k = 24});
   return products;
 }
 
 TEST_P(OnInterpreter, GemmGoesThroughSharedMemory) {
-  const std::vector<Product> products = staged_products();
+  const std::vector<Product> products = staged_products(is_amd());
   const size_t step = GetParam() == std::string_view("NVRTC") ? 4 : 1;
   for (size_t i = 0; i < products.size(); i += step) {
     const ir::KernelIr kernel = product_kernel(products[i]);
