@@ -24,9 +24,13 @@ void check_error(const bm::serve::ApiResult<T>& r) {
 void check_generation(const bm::serve::ApiResult<bm::serve::GenerationRequest>& r) {
   check_error(r);
   if (!r) return;
-  check(r->n >= 1 && r->n <= 16 && r->stop.size() <= 16);
-  check(r->temperature >= 0 && r->temperature <= 2 && r->top_p > 0 && r->top_p <= 1);
-  check(!r->max_tokens || *r->max_tokens >= 1);
+  const uint32_t choices = bm::serve::RequestLimits().choices;
+  check(r->n >= 1 && r->n <= choices && r->stop.size() <= 16);
+  check(r->is_chat || (r->best_of >= r->n && r->best_of <= choices));
+  // Unset: what the model's file recommends.
+  check(!r->temperature || (*r->temperature >= 0 && *r->temperature <= 2));
+  check(!r->top_p || (*r->top_p > 0 && *r->top_p <= 1));
+  check(!r->is_chat || !r->max_tokens || *r->max_tokens >= 1);
   check(r->is_chat ? !r->messages.empty() : !r->texts.empty() || !r->token_lists.empty());
 }
 
