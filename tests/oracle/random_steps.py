@@ -499,11 +499,14 @@ LEAST = {"float16": 2.0 ** -24, "bfloat16": 2.0 ** -133, "float32": 2.0 ** -149,
 
 # Made of several functions. Room for one rounding at 1: PyTorch loses what is left of 1 - 1 (the tanh form of GELU at -10,
 # ELU of the smallest), and so do both with erf(-3) + 1; the zeros of cosines of 2^1023 are known to 2^-53.
-COMPOSED = ("elu", "gelu", "silu", "sigmoid", "softplus", "mish", "hard", "cos", "tan()")
+COMPOSED = {"elu", "gelu", "silu", "sigmoid", "softplus", "mish", "hardswish", "hardsigmoid", "cos", "tan"}
+# Of two zeros either is the larger (ReLU is max(x, 0)); a running sum may begin with +0; PyTorch's ELU of -0 is +0.
+UNSIGNED_ZEROS = {"elu", "relu", "max", "min", "maximum", "minimum", "cummax", "cumsum", "topk", "sort"}
 
 
 def special_difference(out, wanted, t, text, x):
     """Of results for zeros, infinities, NaN, the largest and the smallest: classes and signs must be equal, the rest near."""
+    name = re.sub(r"^x\.|\(.*", "", text)
     if t not in BITS:
         apart = wanted != out.astype(wanted.dtype)
     else:
@@ -516,17 +519,17 @@ def special_difference(out, wanted, t, text, x):
         with np.errstate(invalid="ignore"):
             apart = np.abs(wanted - rounded)
         near = apart <= 8 * 2.0 ** -BITS[t] * np.abs(rounded) + 4 * LEAST[t]
-        if any(name in text for name in COMPOSED):
+        if name in COMPOSED:
             near |= apart <= 2.0 ** -BITS[t]
             near |= apart <= 1e-12 * np.abs(rounded)
             # x·6 is infinite before it is divided, in PyTorch's dtype too.
-            near |= np.isinf(wanted) & (np.abs(x) > largest / 6) if "hardswish" in text else False
+            near |= np.isinf(wanted) & (np.abs(x) > largest / 6) if name == "hardswish" else False
         # At the edge of the range one side may round to infinity.
         near |= np.isinf(wanted) & (np.abs(out) > largest * (1 - 8 * 2.0 ** -BITS[t])) & (np.sign(wanted) == np.sign(out))
         near |= (wanted == rounded) | (np.isnan(wanted) & np.isnan(rounded))
-        # The sign of zero counts where the result is 0 on both sides; of two zeros either is the larger.
-        near &= ~((wanted == 0) & (rounded == 0) & (np.signbit(wanted) != np.signbit(rounded)) & (out == 0)) | any(
-            name in text for name in ("elu()", "max", "min", "cumsum"))
+        # The sign of zero counts where the result is 0 on both sides.
+        if name not in UNSIGNED_ZEROS:
+            near &= ~((wanted == 0) & (rounded == 0) & (np.signbit(wanted) != np.signbit(rounded)) & (out == 0))
         apart = ~near
     if not apart.any():
         return ""

@@ -206,7 +206,7 @@ TEST_P(SpecialValues, AreWhatNumPyAndPyTorchMakeOfThem) {
                           (text.starts_with("x.") && text.find('.', 2) == std::string_view::npos &&
                            text.find(' ') == std::string_view::npos && text.ends_with(")"));
       const bool is_two = is_pair && text.size() == 5 + (text.find("= ") != std::string_view::npos);
-      // Over lines of a matrix: sums, extremes, orders.
+      // Over lines of a matrix: sums, minima and maxima, sorts.
       const bool is_line =
           row.draw == draw::axes || row.draw == draw::axis || row.draw == draw::some;
       if (is_line && text.find("i") != std::string_view::npos &&
