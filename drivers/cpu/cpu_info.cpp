@@ -189,7 +189,16 @@ uint32_t usable_cores() {
   return std::max<uint32_t>(cores, 1);
 }
 
-Result<CacheSizes> cache_sizes(const std::string& folder) {
+CacheSizes processor_caches() {
+#if defined(__aarch64__)
+  return {};
+#else
+  const x86::Caches caches = x86::detect_caches(x86::host_cpuid());
+  return {.first = caches.l1_bytes, .private_one = caches.l2_bytes};
+#endif
+}
+
+Result<CacheSizes> cache_sizes(const std::string& folder, const CacheSizes& processor) {
   const auto siblings = BM_TRY(find_line(folder + "/topology/thread_siblings_list"));
   CacheSizes sizes;
   for (int index = 0; index < 8; ++index) {
@@ -209,9 +218,11 @@ Result<CacheSizes> cache_sizes(const std::string& folder) {
       sizes.private_one = std::max(sizes.private_one, bytes);
   }
   const hal::Arch usual;
+  if (sizes.first == 0) sizes.first = processor.first;
   if (sizes.first == 0) sizes.first = usual.l1_bytes;
+  if (sizes.private_one == 0) sizes.private_one = processor.private_one;
   if (sizes.private_one == 0) sizes.private_one = usual.l2_bytes;
-  if (sizes.last == 0) sizes.last = usual.llc_bytes;
+  if (sizes.last == 0) sizes.last = std::max(usual.llc_bytes, sizes.private_one);
   return sizes;
 }
 

@@ -35,15 +35,19 @@ uint32_t usable_cores();
 /// Cores a quota allows, from the contents of cpu.max ("200000 100000", "max 100000"); 0: no limit.
 uint32_t cores_of_quota(std::string_view cpu_max);
 
-/// Data caches of a core, in bytes; where the system does not say, the sizes hal::Arch starts with.
+/// Data caches of a core, in bytes; 0: not known.
 struct CacheSizes {
   uint64_t first = 0;        ///< first level
   uint64_t private_one = 0;  ///< largest that a core does not share with other cores
   uint64_t last = 0;         ///< largest of all
 };
-/// Source: sysfs cache/index*/ of `folder`, a core's. Errors: kIo, kOutOfMemory if the system has
-/// these files and they cannot be read now: kernels are made for these sizes, and a guess would
-/// make others than the next process asks for.
-Result<CacheSizes> cache_sizes(const std::string& folder = "/sys/devices/system/cpu/cpu0");
+/// What the processor says of itself, not of `last`.
+CacheSizes processor_caches();
+/// Source: sysfs cache/index*/ of `folder`, a core's; where the system has no such files (Linux in
+/// some virtual machines) `processor`, and last the sizes hal::Arch starts with. Errors: kIo,
+/// kOutOfMemory if the system has these files and they cannot be read now: kernels are made for
+/// these sizes, and a guess would make others than the next process asks for.
+Result<CacheSizes> cache_sizes(const std::string& folder = "/sys/devices/system/cpu/cpu0",
+                               const CacheSizes& processor = processor_caches());
 
 }  // namespace bm::cpu

@@ -350,6 +350,32 @@ std::optional<uint32_t> cpu_level(std::string_view cpu) {
   return std::nullopt;
 }
 
+Caches detect_caches(const Cpuid& cpuid) {
+  constexpr uint32_t kData = 1, kUnified = 3, kMostCaches = 16;
+  Caches caches;
+  for (const uint32_t leaf : {4u, 0x8000001du}) {
+    uint32_t threads = 0;  // of a core: those that share its first level
+    for (uint32_t i = 0; i < kMostCaches; ++i) {
+      const uint32_t a = cpuid.read(leaf, i, R::kEax), b = cpuid.read(leaf, i, R::kEbx);
+      const uint32_t type = a & 0x1f, level = a >> 5 & 7, sharing = a >> 14 & 0xfff;
+      if (type == 0) break;
+      if (type != kData && type != kUnified) continue;
+      const uint64_t bytes = uint64_t{(b >> 22) + 1} * ((b >> 12 & 0x3ff) + 1) * ((b & 0xfff) + 1) *
+                             (uint64_t{cpuid.read(leaf, i, R::kEcx)} + 1);
+      if (level == 1) {
+        caches.l1_bytes = std::max(caches.l1_bytes, bytes);
+        threads = sharing;
+      }
+      if (sharing <= threads) caches.l2_bytes = std::max(caches.l2_bytes, bytes);
+    }
+    if (caches.l1_bytes != 0) return caches;
+  }
+  if (cpuid.read(0x80000000, 0, R::kEax) < 0x80000006) return caches;
+  caches.l1_bytes = uint64_t{cpuid.read(0x80000005, 0, R::kEcx) >> 24} << 10;
+  caches.l2_bytes = uint64_t{cpuid.read(0x80000006, 0, R::kEcx) >> 16} << 10;
+  return caches;
+}
+
 std::string detect_cpu(const Cpuid& cpuid, FeatureSet present) {
   const uint32_t level = level_of(present);
   const uint32_t version = cpuid.read(1, 0, R::kEax), maker = cpuid.read(0, 0, R::kEcx);

@@ -37,6 +37,16 @@ FeatureSet with_needs(FeatureSet feature);
 std::string feature_text(FeatureSet set);
 uint32_t vector_bits(FeatureSet set);
 
+/// Data caches of a core, in bytes; 0: not told.
+struct Caches {
+  uint64_t l1_bytes = 0;  ///< first level
+  uint64_t l2_bytes = 0;  ///< largest that only threads of one core share
+};
+/// Source: leaf 4 (Intel SDM, volume 2A, CPUID: Deterministic Cache Parameters) or 8000001Dh (AMD
+/// APM, volume 3, appendix E.4); where a hypervisor hides both, the L1 and L2 of leaves 80000005h
+/// and 80000006h.
+Caches detect_caches(const Cpuid& cpuid);
+
 /// LLVM's name of the processor, or a level "x86-64-v3" if unknown or crippled by a hypervisor.
 std::string detect_cpu(const Cpuid& cpuid, FeatureSet present);
 /// Level 1–4 whose features a named processor at least has; nothing if the name is unknown.

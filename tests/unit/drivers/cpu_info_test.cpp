@@ -1,6 +1,7 @@
 #include "drivers/cpu/cpu_info.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <filesystem>
@@ -217,7 +218,10 @@ TEST(CpuInfo, CachesAreWhatTheSystemSays) {
       write_core("core2", {{"1", "Data", "32K", "0"}, {"2", "Unified", "4096K", "0-3"}}));
   EXPECT_EQ(shared.private_one, 32u << 10);
   EXPECT_EQ(shared.last, 4u << 20);
-  const CacheSizes unknown = *cache_sizes("/nowhere");
+  const CacheSizes told = *cache_sizes("/nowhere", {.first = 48 << 10, .private_one = 3 << 20});
+  EXPECT_EQ(told.first, 48u << 10);
+  EXPECT_EQ(told.private_one, 3u << 20);
+  const CacheSizes unknown = *cache_sizes("/nowhere", {});
   EXPECT_EQ(unknown.first, hal::Arch{}.l1_bytes);
   EXPECT_EQ(unknown.private_one, hal::Arch{}.l2_bytes);
   EXPECT_EQ(unknown.last, hal::Arch{}.llc_bytes);
@@ -231,6 +235,58 @@ TEST(CpuInfo, CachesThatCannotBeReadAreAnErrorNotAGuess) {
   ASSERT_FALSE(sizes);
   EXPECT_EQ(sizes.error().code, Code::kIo);
   EXPECT_NE(sizes.error().message.find("index0/size"), std::string::npos);
+}
+
+/// One cache as leaves 4 and 8000001Dh tell it.
+uint32_t cache_word(Cpuid::Register reg, uint32_t type, uint32_t level, uint32_t threads,
+                    uint32_t ways, uint32_t sets) {
+  if (reg == Cpuid::kEax) return type | level << 5 | (threads - 1) << 14;
+  if (reg == Cpuid::kEbx) return 63 | (ways - 1) << 22;
+  return reg == Cpuid::kEcx ? sets - 1 : 0;
+}
+
+/// Sapphire Rapids with two threads a core (leaf 4), or Zen 4 (8000001Dh).
+template <uint32_t kLeaf>
+uint32_t server_caches(uint32_t leaf, uint32_t i, Cpuid::Register reg) {
+  if (leaf != kLeaf) return 0;
+  const bool is_intel = kLeaf == 4;
+  switch (i) {
+    case 0: return cache_word(reg, 1, 1, 2, is_intel ? 12 : 8, 64);
+    case 1: return cache_word(reg, 2, 1, 2, 8, 64);  // instructions
+    case 2: return cache_word(reg, 3, 2, 2, is_intel ? 16 : 8, 2048);
+    case 3: return cache_word(reg, 3, 3, 128, 15, 114688);
+    default: return 0;
+  }
+}
+
+/// Zen 5 below a hypervisor that hides both leaves (Firecracker, November 2026).
+uint32_t old_leaves(uint32_t leaf, uint32_t, Cpuid::Register reg) {
+  if (leaf == 0x80000000 && reg == Cpuid::kEax) return 0x80000021;
+  if (leaf == 0x80000005 && reg == Cpuid::kEcx) return 0x300c0140;
+  if (leaf == 0x80000006 && reg == Cpuid::kEcx) return 0x04006140;
+  return 0;
+}
+
+TEST(CpuInfo, CachesAreWhatTheProcessorSays) {
+  x86::Caches caches = x86::detect_caches({.read = server_caches<4>});
+  EXPECT_EQ(caches.l1_bytes, 48u << 10);
+  EXPECT_EQ(caches.l2_bytes, 2u << 20);
+  caches = x86::detect_caches({.read = server_caches<0x8000001d>});
+  EXPECT_EQ(caches.l1_bytes, 32u << 10);
+  EXPECT_EQ(caches.l2_bytes, 1u << 20);
+  caches = x86::detect_caches({.read = old_leaves});
+  EXPECT_EQ(caches.l1_bytes, 48u << 10);
+  EXPECT_EQ(caches.l2_bytes, 1u << 20);
+  caches = x86::detect_caches({.read = [](uint32_t, uint32_t, Cpuid::Register) { return 0u; }});
+  EXPECT_EQ(caches.l1_bytes + caches.l2_bytes, 0u);
+  // Whatever answers, the loop ends.
+  x86::detect_caches({.read = [](uint32_t, uint32_t, Cpuid::Register) { return ~0u; }});
+}
+
+TEST(CpuInfo, AgreesWithTheCLibraryOnTheFirstCache) {
+  const long bytes = sysconf(_SC_LEVEL1_DCACHE_SIZE);
+  if (bytes <= 0) GTEST_SKIP() << "the C library does not know the cache";
+  EXPECT_EQ(cache_sizes()->first, static_cast<uint64_t>(bytes));
 }
 
 #if defined(__x86_64__)
