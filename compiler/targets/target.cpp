@@ -124,12 +124,15 @@ TargetInfo x86_info(const hal::Arch& arch) {
   return info;
 }
 
-/// An API that takes source text. fma() is one rounding on every device; subnormal float32 may be
-/// flushed. Source: OpenCL C 3.0, 7.2 and 7.5.3.
+/// An API that takes source text. fma() is one rounding on every device, of float32 in software
+/// where CL_FP_FMA is missing: products and sums of float64 take fewer instructions there.
+/// Subnormal float32 may be flushed. Source: OpenCL C 3.0, 7.2 and 7.5.3; OpenCL API 3.0,
+/// CL_DEVICE_SINGLE_FP_CONFIG.
 TargetInfo api_info(const hal::Arch& arch) {
   TargetInfo info;
   info.vector_registers = 64;  // scalars of one work-item that stay cheap on every GPU
-  info.has_fma = info.has_round = true;
+  info.has_round = true;
+  info.has_fma = !arch.features.ends_with(" -fma") || !arch.has_f64;
   info.has_f16c = arch.has_f16;
   info.has_f64 = arch.has_f64;
   info.keeps_subnormals = false;

@@ -137,6 +137,8 @@ void read_arch(const Api& api, cl_device_id device, std::string_view extensions,
   arch.features = text_of(api.clGetDeviceInfo, device, CL_DRIVER_VERSION);
   for (const std::string_view extension : kExtensions)
     if (has_word(extensions, extension)) arch.features += fmt::format(" {}", extension);
+  const auto float32 = device_value<cl_device_fp_config>(api, device, CL_DEVICE_SINGLE_FP_CONFIG);
+  if ((float32 & CL_FP_FMA) == 0) arch.features += " -fma";
   arch.vector_bits =
       32 * std::max<cl_uint>(
                device_value<cl_uint>(api, device, CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT), 1);

@@ -175,5 +175,22 @@ TEST(OpenClDevice, WithoutSharedVirtualMemoryUsesMemoryObjects) {
   EXPECT_GE(hal::raw(buffer->va()), uint64_t{1} << 63);
 }
 
+cl_int no_fma(cl_device_id device, cl_device_info what, size_t bytes, void* value, size_t* size) {
+  const cl_int status = (*load_api())->clGetDeviceInfo(device, what, bytes, value, size);
+  if (what == CL_DEVICE_SINGLE_FP_CONFIG && value != nullptr)
+    *static_cast<cl_device_fp_config*>(value) &= ~cl_device_fp_config{CL_FP_FMA};
+  return status;
+}
+
+TEST(OpenClDevice, ThatHasNoFmaSaysSo) {
+  BM_NEEDS_OPENCL();
+  const auto api = real_api();
+  const std::string before = open_on(api)->arch().features;
+  api->clGetDeviceInfo = no_fma;
+  const std::string after = open_on(api)->arch().features;
+  EXPECT_TRUE(after.ends_with(" -fma")) << after;
+  EXPECT_EQ(before, after.substr(0, after.size() - 5)) << "PoCL has it";
+}
+
 }  // namespace
 }  // namespace bm::cl

@@ -34,15 +34,40 @@ TEST(Golden, RowSumWithTail) {
 }
 TEST(Golden, SymbolicRows) { check("symbolic_rows", symbolic_row_sums(64, 4096)); }
 
-/// With the OpenCL C behind it.
-TEST(Golden, SharedRowMaxima) {
+hal::Arch opencl_arch() {
   hal::Arch arch;
   arch.vendor = hal::Vendor::kOpenCl;
   arch.name = "opencl_c_1.2";
   arch.units = 8;
   arch.max_block = 64;
   arch.shared_memory_bytes = 32 << 10;
-  check("shared_row_maxima", reduce_kernel(ir::ReduceOp::kMax, DType::kF32, 6, 1000, false), arch);
+  return arch;
+}
+
+/// With the OpenCL C behind it.
+TEST(Golden, SharedRowMaxima) {
+  check("shared_row_maxima", reduce_kernel(ir::ReduceOp::kMax, DType::kF32, 6, 1000, false),
+        opencl_arch());
+}
+
+/// A fma() that a device has in software only is slower than what it takes the place of, and some
+/// drivers cannot link it (rusticl on Mesa 26.2's llvmpipe, November 2026).
+TEST(OpenClFma, IsCalledWhereTheDeviceHasIt) {
+  hal::Arch arch = opencl_arch();
+  for (const DType t : {DType::kF32, DType::kF64}) {
+    arch.features = "3.1";
+    const auto with = compiler::explain(matmul_kernel(33, 45, 70, t), arch, "");
+    ASSERT_TRUE(with) << with.error().message;
+    EXPECT_NE(with->source.find("fma("), std::string::npos);
+    arch.features = "3.1 cl_khr_fp64 -fma";
+    const auto without = compiler::explain(matmul_kernel(33, 45, 70, t), arch, "");
+    ASSERT_TRUE(without) << without.error().message;
+    EXPECT_EQ(without->source.find("fma("), std::string::npos);
+  }
+  arch.has_f64 = false;  // nothing to make a single rounding of
+  const auto alone = compiler::explain(matmul_kernel(33, 45, 70, DType::kF32), arch, "");
+  ASSERT_TRUE(alone) << alone.error().message;
+  EXPECT_NE(alone->source.find("fma("), std::string::npos);
 }
 
 /// NULL explains for any card without its toolkit.
