@@ -126,8 +126,17 @@ std::string prefix_hash_of(const std::vector<int32_t>& tokens) {
 Completion::Completion(HostedModel& model, GenerationRequest request, std::string id)
     : model_(model),
       request_(std::move(request)),
-      id_((request_.is_chat ? "chatcmpl-" : "cmpl-") + std::move(id)),
-      created_(std::time(nullptr)) {}
+      id_((request_.is_chat ? "chatcmpl-" : "cmpl-") + id),
+      created_(std::time(nullptr)) {
+  if (!request_.is_response) return;
+  nlohmann::ordered_json fields = std::move(request_.response_fields);
+  // What was not asked for is answered as it is done.
+  const models::SamplerOptions used = sampling(0);
+  const auto shown = [](float value) { return std::stod(fmt::format("{}", value)); };
+  if (fields["temperature"].is_null()) fields["temperature"] = shown(used.temperature);
+  if (fields["top_p"].is_null()) fields["top_p"] = shown(used.top_p);
+  writer_.emplace(std::move(id), created_, model_.name(), std::move(fields));
+}
 
 Completion::~Completion() {
   for (const Choice& c : choices_)
@@ -143,7 +152,7 @@ ApiResult<std::vector<std::vector<int32_t>>> Completion::prompts() {
   }
   std::vector<std::vector<int32_t>> out = request_.token_lists;
   for (const std::string& text : request_.texts) {
-    auto tokens = model_.tokenizer().encode(text);
+    auto tokens = model_.tokenizer().encode(text, options);
     if (!tokens) return tl::unexpected<ApiError>(api_error(tokens.error()));
     out.push_back(std::move(*tokens));
   }
@@ -222,7 +231,7 @@ ApiResult<std::shared_ptr<const models::Grammar>> Completion::grammar() const {
     return tl::unexpected<ApiError>(ApiError{.message = parsed.error().message,
                                              .param = !request_.grammar.empty() ? "grammar"
                                                       : !request_.schema.is_null()
-                                                          ? "response_format"
+                                                          ? request_.schema_param
                                                           : "tools",
                                              .code = "invalid_value"});
   return std::make_shared<const models::Grammar>(std::move(*parsed));
@@ -412,6 +421,34 @@ Json Completion::usage_json() const {
   return out;
 }
 
+size_t Completion::reasoning_tokens(const Choice& choice) const {
+  models::StreamDecoder decoder(model_.tokenizer(), model_.has_control_markers(has_tools_));
+  ChatParser parser(model_.chat_format(), has_tools_, is_reasoning_);
+  size_t out = 0;
+  for (const ChosenToken& t : choice.tokens) {
+    const bool was_reasoning = parser.is_reasoning();
+    parser.push(decoder.push(t.id));
+    if (was_reasoning || parser.is_reasoning()) ++out;
+  }
+  return out;
+}
+
+Json Completion::response_usage() const {
+  const Usage u = usage();
+  return {{"input_tokens", u.prompt_tokens},
+          {"input_tokens_details", {{"cached_tokens", u.cached_tokens}}},
+          {"output_tokens", u.completion_tokens},
+          {"output_tokens_details", {{"reasoning_tokens", reasoning_tokens(choices_[0])}}},
+          {"total_tokens", u.prompt_tokens + u.completion_tokens}};
+}
+
+std::string Completion::write(Choice& choice, const Piece& piece) {
+  const ChatPieces pieces = parse(choice, piece);
+  const Json probabilities = logprobs(piece.tokens, &choice.characters);
+  choice.tokens.insert(choice.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+  return writer_->push(pieces, probabilities.is_null() ? Json() : probabilities["content"]);
+}
+
 namespace {
 
 Json timings_json(const Timings& t, size_t tokens) {
@@ -428,6 +465,11 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
   for (Choice& c : choices_)
     while (!c.is_finished) {
       if (auto piece = c.generation->next(Clock::now() + kAskEvery)) {
+        c.is_finished = piece->is_finished;
+        if (writer_) {
+          write(c, *piece);
+          continue;
+        }
         if (c.parser) {
           ChatPieces pieces = parse(c, *piece);
           c.text += pieces.content;
@@ -443,7 +485,6 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
         }
         std::ranges::move(piece->prompt, std::back_inserter(c.echoed));
         std::ranges::move(piece->tokens, std::back_inserter(c.tokens));
-        c.is_finished = piece->is_finished;
       } else if (!is_wanted()) {
         return tl::unexpected<ApiError>(ApiError{.status = 499, .message = "the client is gone"});
       }
@@ -451,6 +492,11 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
   for (const Choice& c : choices_)
     if (is_failure(c.generation->finish()))
       return tl::unexpected<ApiError>(error_of(*c.generation));
+  if (writer_) {
+    last_events();
+    is_over_ = true;
+    return dump(writer_->response());
+  }
   Json list = Json::array();
   for (const size_t at : best_choices()) {
     Choice& c = choices_[at];
@@ -483,6 +529,12 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
 
 std::string Completion::event(size_t index, Choice& choice, Piece piece) {
   std::string out;
+  if (writer_) {
+    out = write(choice, piece);
+    if (piece.is_finished && is_failure(choice.generation->finish()))
+      out += writer_->fail(error_of(*choice.generation));
+    return out;
+  }
   if (request_.has_echo && !std::exchange(choice.has_begun, true)) add_echo(choice, &piece);
   const auto add = [&](Json what, const std::vector<ChosenToken>& tokens, const Json& finish) {
     Json one{{"index", index}};
@@ -531,6 +583,8 @@ std::string Completion::event(size_t index, Choice& choice, Piece piece) {
 }
 
 std::string Completion::last_events() {
+  if (writer_)
+    return writer_->finish(choices_[0].generation->finish() == Finish::kLength, response_usage());
   std::string out;
   if (request_.has_stream_usage) {
     Json json = head(request_.is_chat ? "chat.completion.chunk" : "text_completion");
@@ -546,6 +600,7 @@ std::string Completion::last_events() {
 
 std::optional<std::string> Completion::next_events(const IsWanted& is_wanted) {
   if (is_over_) return "";
+  if (writer_ && !std::exchange(has_begun_, true)) return writer_->begin();
   for (;;) {
     std::string out;
     Choice* first = nullptr;

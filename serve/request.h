@@ -2,8 +2,8 @@
 // Requests in OpenAI's form, from bytes to checked values. What is not known or not supported is
 // refused by name: nothing asked for is silently left out.
 //
-// Source of names, ranges and defaults: OpenAI's API reference, "Chat", "Completions" and
-// "Embeddings";
+// Source of names, ranges and defaults: OpenAI's API reference, "Chat", "Completions",
+// "Responses" and "Embeddings";
 // top_k, min_p, repetition_penalty, min_tokens, priority, timeout, chat_template_kwargs and
 // continuous_usage_stats as vLLM has them,
 // grammar as llama-server.
@@ -39,6 +39,10 @@ enum class ToolChoice : uint8_t { kAuto, kNone, kRequired, kNamed };
 
 struct GenerationRequest {
   bool is_chat = false;
+  /// Of OpenAI's newer interface, "Responses": a chat that is answered in another form, with these
+  /// fields of the request in it.
+  bool is_response = false;
+  nlohmann::ordered_json response_fields;
   std::string model;                                           ///< empty: the first
   nlohmann::ordered_json messages, tools, template_variables;  ///< of a chat; null without
   /// Of a completion: texts or lists of tokens, one of the two.
@@ -62,8 +66,9 @@ struct GenerationRequest {
   ToolChoice tool_choice = ToolChoice::kAuto;
   std::string tool_name;  ///< of kNamed
   bool has_parallel_calls = true;
-  nlohmann::ordered_json schema;  ///< that the answer keeps to; null: any text
-  std::string grammar;            ///< likewise, GBNF
+  nlohmann::ordered_json schema;                 ///< that the answer keeps to; null: any text
+  std::string schema_param = "response_format";  ///< where the schema stands
+  std::string grammar;                           ///< likewise, GBNF
   int32_t priority = 0;
   std::optional<double> timeout_s;
 };
@@ -79,6 +84,9 @@ ApiResult<nlohmann::ordered_json> parse_body(std::string_view body,
 ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimits& limits = {});
 ApiResult<GenerationRequest> parse_completion(std::string_view body,
                                               const RequestLimits& limits = {});
+/// Items become the messages of a chat.
+ApiResult<GenerationRequest> parse_response(std::string_view body,
+                                            const RequestLimits& limits = {});
 
 struct EmbeddingRequest {
   std::string model;

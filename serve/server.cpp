@@ -398,8 +398,7 @@ ssize_t read_events(void* cls, uint64_t /*position*/, char* buffer, size_t size)
   }
 }
 
-MHD_Result answer_generation(Exchange& x, bool is_chat) {
-  auto request = is_chat ? parse_chat(x.body) : parse_completion(x.body);
+MHD_Result answer_generation(Exchange& x, ApiResult<GenerationRequest> request) {
   x.body = {};
   if (!request) return x.refuse(request.error());
   const auto model = ready_model(x, request->model);
@@ -420,8 +419,9 @@ MHD_Result answer_generation(Exchange& x, bool is_chat) {
   return MHD_NO;  // nobody is there
 }
 
-MHD_Result answer_chat(Exchange& x) { return answer_generation(x, true); }
-MHD_Result answer_completion(Exchange& x) { return answer_generation(x, false); }
+MHD_Result answer_chat(Exchange& x) { return answer_generation(x, parse_chat(x.body)); }
+MHD_Result answer_completion(Exchange& x) { return answer_generation(x, parse_completion(x.body)); }
+MHD_Result answer_response(Exchange& x) { return answer_generation(x, parse_response(x.body)); }
 
 MHD_Result answer_embedding(Exchange& x) {
   auto request = parse_embedding(x.body);
@@ -479,6 +479,7 @@ constexpr Route kRoutes[] = {
     {"GET", kModelPath, answer_model},
     {"POST", "/v1/chat/completions", answer_chat},
     {"POST", "/v1/completions", answer_completion},
+    {"POST", "/v1/responses", answer_response},
     {"POST", "/v1/embeddings", answer_embedding},
     {"POST", "/tokenize", answer_tokenize},
     {"POST", "/detokenize", answer_detokenize},

@@ -288,6 +288,35 @@ class Serve(unittest.TestCase):
         free = self.chat(tools=[WEATHER], max_tokens=5)
         self.assertEqual((free["finish_reason"], "tool_calls" in free["message"]), ("length", False))
 
+    def test_responses_are_chats_in_another_form(self):
+        chat = {"messages": [{"role": "user", "content": PROMPTS[0]}], "temperature": 0, "max_tokens": TOKENS}
+        text = json.loads(self.server.ask("POST", "/v1/chat/completions", chat)[2])["choices"][0]["message"]["content"]
+        body = {"input": PROMPTS[0], "temperature": 0, "max_output_tokens": TOKENS}
+        status, _, data = self.server.ask("POST", "/v1/responses", body)
+        self.assertEqual(status, 200, data)
+        whole = json.loads(data)
+        self.assertEqual([whole["object"], whole["status"], whole["store"], whole["error"]], ["response", "incomplete", False, None])
+        self.assertEqual(whole["output"][0]["content"], [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}])
+        self.assertEqual(whole["usage"]["output_tokens"], TOKENS)
+        self.assertEqual(whole["usage"]["total_tokens"], TOKENS + whole["usage"]["input_tokens"])
+        status, headers, data = self.server.ask("POST", "/v1/responses", {**body, "stream": True})
+        self.assertEqual((status, headers["Content-Type"]), (200, "text/event-stream"))
+        blocks = [b.split("\n") for b in data.decode().split("\n\n")[:-1]]
+        events = [json.loads(b[1].removeprefix("data: ")) for b in blocks]
+        self.assertEqual([b[0] for b in blocks], ["event: " + e["type"] for e in events])
+        self.assertEqual([e["sequence_number"] for e in events], list(range(len(events))))
+        self.assertEqual("".join(e["delta"] for e in events if e["type"] == "response.output_text.delta"), text)
+        self.assertEqual(events[0]["response"]["status"], "in_progress")
+        last = events[-1]
+        self.assertEqual(last["type"], "response.incomplete")
+        self.assertEqual(last["response"]["output"][0]["content"], whole["output"][0]["content"])
+        for extra, error in (({"store": True}, "store"), ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+                             ({"text": {"format": {"type": "json_schema", "name": "n", "schema": {"not": {}}}}}, "text.format"),
+                             ({"tools": [{"type": "function", "name": "f", "parameters": {"not": {}}}], "tool_choice": "required"},
+                              "tools[0].parameters")):
+            status, _, data = self.server.ask("POST", "/v1/responses", {**body, **extra})
+            self.assertEqual((status, json.loads(data)["error"]["param"]), (400, error), data)
+
     def test_penalties_and_biases(self):
         plain = self.server.complete(PROMPTS[0])["choices"][0]["text"]
         self.assertNotEqual(self.server.complete(PROMPTS[0], repetition_penalty=50)["choices"][0]["text"], plain)
