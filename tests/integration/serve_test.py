@@ -729,6 +729,48 @@ class ServeSlow(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
             self.assertNotIn("sesame", "".join(server.lines))
 
+    def test_pages_of_other_origins_ask_where_they_may(self):
+        page, other = "http://localhost:3000", "https://other.example"
+        ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type,x-stainless-os"}
+        cors = lambda headers: {k.lower(): v for k, v in headers.items() if k.lower().startswith("access-control") or k == "Vary"}
+
+        def preflight(server, origin, path="/v1/responses", **more):
+            status, headers, data = server.ask("OPTIONS", path, None, Origin=origin, **{**ask, **more})
+            return status, cors(headers), data
+        closed = Server()
+        self.assertEqual(preflight(closed, page)[:2], (405, {}))
+        self.assertEqual(cors(closed.ask("GET", "/v1/models", Origin=page)[1]), {})
+        self.assertEqual(closed.stop(), 0)
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("sesame\n")
+            file.flush()
+            server = Server("--api-key-file", file.name, "--cors-origin", page, "--cors-origin", "https://a.example")
+        allowed = {"vary": "Origin", "access-control-allow-origin": page,
+                   "access-control-expose-headers": "X-Request-Id, X-Prefix-Hash, Retry-After"}
+        # The question comes without a key.
+        self.assertEqual(preflight(server, page), (204, {**allowed, "access-control-allow-methods": "POST", "access-control-max-age": "600",
+                                                         "access-control-allow-headers": ask["Access-Control-Request-Headers"]}, b""))
+        self.assertEqual(preflight(server, page, "/v1/models")[1]["access-control-allow-methods"], "GET, HEAD")
+        self.assertEqual(preflight(server, page, "/nothing")[0], 404)
+        status, headers, data = preflight(server, other)
+        self.assertEqual((status, headers), (403, {"vary": "Origin"}))
+        self.assertIn("--cors-origin", json.loads(data)["error"]["message"])
+        # Answers, errors among them, can be read; those to others cannot.
+        for origin, expected in ((page, allowed), (other, {"vary": "Origin"}), (page + "x", {"vary": "Origin"}), ("null", {"vary": "Origin"})):
+            for key, code in (("Bearer sesame", 200), ("Bearer wrong", 401)):
+                status, headers, _ = server.ask("POST", "/tokenize", {"prompt": "a"}, Origin=origin, Authorization=key)
+                self.assertEqual((status, cors(headers)), (code, expected))
+        self.assertEqual(server.stop(), 0)
+        server = Server(environment={"BM_SERVE_CORS_ORIGIN": "*"})
+        self.assertEqual(preflight(server, other)[1]["access-control-allow-origin"], "*")
+        status, headers, _ = server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, "stream": True}, Origin=other)
+        self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (200, "*"))
+        self.assertIsNone(server.ask("GET", "/v1/models")[1]["Access-Control-Allow-Origin"])
+        self.assertEqual(server.stop(), 0)
+        done = subprocess.run([BELLMETAL, "serve", MODEL, "--cors-origin", "https://a.example/"], stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("https://chat.example.org", done.stderr)
+
     def test_options_come_from_the_environment_and_strangers_are_kept_out(self):
         server = Server(environment={"BM_SERVE_CTX": "64", "BM_SERVE_SEQUENCES": "1"})
         self.assertEqual(json.loads(server.ask("GET", "/v1/models")[2])["data"][0]["max_model_len"], 64)

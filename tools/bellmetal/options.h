@@ -72,6 +72,7 @@ struct ServeOptions {
   std::string listen = "127.0.0.1:8080";
   std::string api_key_file;
   bool allows_anyone = false;
+  std::vector<std::string> cors_origins;  ///< of pages that may ask; "*": any
   uint32_t sequences = 8;
   uint32_t context = 0;    ///< 0: min(model's, 4096)
   uint32_t cache_mib = 0;  ///< 0: a context for every sequence
