@@ -150,11 +150,25 @@ ApiResult<std::vector<std::vector<int32_t>>> Completion::prompts() {
     is_reasoning_ = chat->is_reasoning;
     return std::vector<std::vector<int32_t>>{std::move(chat->tokens)};
   }
+  const bool has_gap = !request_.suffix.empty();
   std::vector<std::vector<int32_t>> out = request_.token_lists;
+  models::EncodeOptions options;
+  if (has_gap) options.add_bos = options.add_eos = false;
   for (const std::string& text : request_.texts) {
     auto tokens = model_.tokenizer().encode(text, options);
     if (!tokens) return tl::unexpected<ApiError>(api_error(tokens.error()));
     out.push_back(std::move(*tokens));
+  }
+  if (has_gap) {
+    const auto behind = model_.tokenizer().encode(request_.suffix, options);
+    if (!behind) return tl::unexpected<ApiError>(api_error(behind.error()));
+    for (std::vector<int32_t>& tokens : out) {
+      auto whole = model_.tokenizer().around_gap(tokens, *behind);
+      if (!whole)
+        return tl::unexpected<ApiError>(ApiError{
+            .message = whole.error().message, .param = "suffix", .code = "unsupported_parameter"});
+      tokens = std::move(*whole);
+    }
   }
   for (const std::vector<int32_t>& tokens : out)
     if (auto error = outside_vocabulary(tokens, model_.tokenizer(), "prompt"))

@@ -210,7 +210,8 @@ ApiResult<GenerationRequest> parse_completion(std::string_view body, const Reque
   if (r.best_of > r.n && r.is_stream)
     f.wrong("best_of", "n in a stream: which choices are the best is known at their end");
   f.flag("echo", &r.has_echo);
-  f.neutral("suffix", "");
+  f.text("suffix", &r.suffix);
+  if (r.has_echo && !r.suffix.empty()) f.wrong("echo", "absent beside 'suffix'");
   if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
   if (r.best_of * (r.texts.size() + r.token_lists.size()) > limits.choices)
     return refuse(r.best_of > r.n ? "best_of" : "n",

@@ -49,8 +49,9 @@ struct GenerationRequest {
   std::vector<std::string> texts;
   std::vector<std::vector<int32_t>> token_lists;
   uint32_t n = 1, best_of = 1;  ///< of best_of choices the n likeliest are answered; at least n
-  bool has_echo = false;        ///< of a completion: the prompt is part of the answer
-  bool ignores_end = false;     ///< tokens that end a text are tokens like others
+  std::string suffix;     ///< of a completion: what stands behind the gap to be filled; empty: none
+  bool has_echo = false;  ///< of a completion: the prompt is part of the answer
+  bool ignores_end = false;  ///< tokens that end a text are tokens like others
   bool is_stream = false, has_stream_usage = false, has_timings = false;
   bool has_usage_so_far = false;  ///< in every event of the stream, not in the last one alone
   std::optional<uint32_t> max_tokens;

@@ -504,6 +504,7 @@ class Serve(unittest.TestCase):
                 ("/v1/completions", {"prompt": 7}, 400), ("/v1/completions", "[" * 100000, 400),
                 ("/v1/completions", {"prompt": "a", "model": "none"}, 404),
                 ("/v1/completions", {"prompt": "a", "max_tokens": 513}, 400),
+                ("/v1/completions", {"prompt": "a", "suffix": "b"}, 400),
                 ("/v1/completions", {"prompt": "a" * 600}, 400), ("/v1/completions", {"prompt": [100000]}, 400),
                 ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400),
                 ("/v1/nothing", {}, 404), ("/v1/completions", "x" * (2 << 20), 413)]:
@@ -812,6 +813,30 @@ class ServeSlow(unittest.TestCase):
             other = text()
             self.assertNotIn(greedy[0], other)
             self.assertEqual(server.stop(), 0)
+
+    def test_gaps_are_filled_by_the_files_tokens(self):
+        # The names of Code Llama's files, and the newer ones; any tokens will do.
+        for names in ("{}_token_id", "fim_{:.3}_token_id"):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "fim.gguf")
+                before, behind, middle = 270, 271, 272
+                add_keys(MODEL, path, {"tokenizer.ggml." + names.format(role): token
+                                       for role, token in (("prefix", before), ("suffix", behind), ("middle", middle))})
+                server = Server(model=path)
+                plain = lambda text: json.loads(server.ask("POST", "/tokenize", {"prompt": text, "add_special": False})[2])["tokens"]
+                bos = json.loads(server.ask("POST", "/tokenize", {"prompt": ""})[2])["tokens"]
+                # The answers of /infill of llama-server (libllama 0.7.0) with such a file.
+                for text, suffix, llama in (("Permission is", " granted", " 1. By c"), ("", "of charge", " GNU GEN"), ("free", "\n", ". AGGREG")):
+                    tokens = [*bos, before, *plain(text), behind, *plain(suffix), middle]
+                    fields = {"logprobs": 1, "max_tokens": 8}
+                    expected, got = (server.complete(p, **fields, **f) for p, f in ((tokens, {}), (text, {"suffix": suffix})))
+                    self.assertEqual(got["usage"]["prompt_tokens"], len(tokens))
+                    self.assertEqual(got["choices"], expected["choices"])
+                    self.assertEqual(got["choices"][0]["text"], llama)
+                    if text:
+                        self.assertEqual(server.complete(plain(text), suffix=suffix, **fields)["choices"], expected["choices"])
+                self.assertEqual(server.complete("a", suffix="", **fields)["choices"], server.complete("a", **fields)["choices"])
+                self.assertEqual(server.stop(), 0)
 
     def test_recurrent_models(self):
         try:
