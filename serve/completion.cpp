@@ -259,9 +259,16 @@ models::SamplerOptions Completion::sampling(uint64_t seed) const {
   };
   models::SamplerOptions out{
       .temperature = first(r.temperature, file.temperature, 1.0F),
+      .dynatemp_range = r.dynatemp_range,
+      .dynatemp_exponent = r.dynatemp_exponent,
+      .top_n_sigma = r.top_n_sigma,
       .top_k = first(r.top_k, file.top_k, 0U),
       .top_p = first(r.top_p, file.top_p, 1.0F),
       .min_p = first(r.min_p, file.min_p, 0.0F),
+      .typical_p = r.typical_p,
+      .xtc_probability = first(r.xtc_probability, file.xtc_probability, 0.0F),
+      .xtc_threshold = first(r.xtc_threshold, file.xtc_threshold, 0.1F),
+      .dry = r.dry,
       .repeat_penalty = first(r.repetition_penalty, file.repeat_penalty, 1.0F),
       .repeat_window = file.repeat_window.value_or(UINT32_MAX),
       .frequency_penalty = r.frequency_penalty,
@@ -270,6 +277,9 @@ models::SamplerOptions Completion::sampling(uint64_t seed) const {
       .mirostat_eta = file.mirostat_eta.value_or(0.1F),
       .logit_bias = r.logit_bias,
       .seed = seed};
+  if (out.dry.multiplier > 0)
+    out.dry.breakers = std::make_shared<const models::DryBreakers>(
+        r.dry_breakers, [&text = model_.tokenizer()](int32_t token) { return text.piece(token); });
   // In place of these three, unless one of them is asked for.
   if (file.mirostat && !r.top_k && !r.top_p && !r.min_p) out.mirostat = *file.mirostat;
   return out;

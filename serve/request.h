@@ -6,7 +6,7 @@
 // "Responses" and "Embeddings";
 // top_k, min_p, repetition_penalty, min_tokens, priority, timeout, chat_template_kwargs and
 // continuous_usage_stats as vLLM has them,
-// grammar as llama-server.
+// grammar, typical_p, top_n_sigma, xtc_*, dry_* and dynatemp_* as llama-server.
 
 #include <cstdint>
 #include <optional>
@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/sampler_chain.h"
+#include "models/sampler_dry.h"
 #include "runtime/base/result.h"
 
 namespace bm::serve {
@@ -62,6 +63,10 @@ struct GenerationRequest {
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   std::optional<uint32_t> top_logprobs;
+  std::optional<float> xtc_probability, xtc_threshold;
+  float typical_p = 1, top_n_sigma = 0, dynatemp_range = 0, dynatemp_exponent = 1;
+  models::DryOptions dry;  ///< without its breakers
+  std::vector<std::string> dry_breakers = models::default_dry_breakers();
   float presence_penalty = 0, frequency_penalty = 0;
   std::vector<models::LogitBias> logit_bias;
   ToolChoice tool_choice = ToolChoice::kAuto;
@@ -76,7 +81,8 @@ struct GenerationRequest {
 
 struct RequestLimits {
   uint32_t json_depth = 64, choices = 128, prompts = 128, stops = 16, stop_bytes = 1024,
-           top_logprobs = 20, tools = 128, biases = 1024, inputs = 2048;
+           top_logprobs = 20, tools = 128, biases = 1024, inputs = 2048, breakers = 32,
+           breaker_bytes = 40;
 };
 
 /// The JSON object of a body. Source of the limit on depth: RFC 8259, 9 lets parsers have one.

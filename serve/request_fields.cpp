@@ -73,6 +73,36 @@ void take_allowed_tools(Fields& f, const Json& choice, GenerationRequest* r) {
   if (mode == "required") r->tool_choice = ToolChoice::kRequired;
 }
 
+/// What llama-server has beyond OpenAI's fields.
+void take_samplers(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
+  f.number("typical_p", 0, 1, &r->typical_p);
+  if (r->typical_p == 0.0F) r->typical_p = std::numeric_limits<float>::min();
+  f.number("top_n_sigma", -1, 100, &r->top_n_sigma);
+  r->top_n_sigma = std::max(r->top_n_sigma, 0.0F);  // off
+  f.number("dynatemp_range", 0, 2, &r->dynatemp_range);
+  f.number("dynatemp_exponent", 0, 100, &r->dynatemp_exponent);
+  f.number("xtc_probability", 0, 1, &r->xtc_probability);
+  f.number("xtc_threshold", 0, 1, &r->xtc_threshold);
+  f.number("dry_multiplier", 0, 100, &r->dry.multiplier);
+  f.number("dry_base", 1, 100, &r->dry.base);
+  f.integer("dry_allowed_length", 0, 1 << 20, &r->dry.allowed_length);
+  int32_t last_n = -1;
+  f.integer("dry_penalty_last_n", -1, 1 << 30, &last_n);
+  r->dry.last_n = last_n < 0 ? UINT32_MAX : static_cast<uint32_t>(last_n);
+  const Json* breakers = f.find("dry_sequence_breakers");
+  if (!breakers) return;
+  const auto is_text = [&](const Json& j) {
+    return j.is_string() && !j.get_ref<const std::string&>().empty() &&
+           j.get_ref<const std::string&>().size() <= limits.breaker_bytes;
+  };
+  if (!breakers->is_array() || breakers->size() > limits.breakers ||
+      !std::ranges::all_of(*breakers, is_text))
+    return f.wrong("dry_sequence_breakers",
+                   fmt::format("a list of at most {} texts of 1 to {} bytes", limits.breakers,
+                               limits.breaker_bytes));
+  r->dry_breakers = breakers->get<std::vector<std::string>>();
+}
+
 }  // namespace
 
 void take_sampling(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
@@ -91,6 +121,7 @@ void take_sampling(Fields& f, const RequestLimits& limits, GenerationRequest* r)
     else
       f.wrong("seed", "a whole number");
   }
+  take_samplers(f, limits, r);
   take_stop(f, limits, r);
   f.integer("priority", std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max(),
             &r->priority);

@@ -122,6 +122,54 @@ TEST(Request, WhatIsWrongIsNamed) {
   }
 }
 
+TEST(Request, SamplersAreNamedAsLlamaServerDoes) {
+  const auto r = parse_completion(
+      R"({"prompt":"a","xtc_probability":0.5,"xtc_threshold":0.2,"dry_multiplier":0.8,"dry_base":2,
+          "dry_allowed_length":3,"dry_penalty_last_n":64,"dry_sequence_breakers":["\n","END"],
+          "dynatemp_range":0.5,"dynatemp_exponent":1.5,"top_n_sigma":1,"typical_p":0.9})");
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_EQ(r->xtc_probability, 0.5F);
+  EXPECT_EQ(r->xtc_threshold, 0.2F);
+  EXPECT_EQ(r->dry.multiplier, 0.8F);
+  EXPECT_EQ(r->dry.base, 2.0F);
+  EXPECT_EQ(r->dry.allowed_length, 3u);
+  EXPECT_EQ(r->dry.last_n, 64u);
+  EXPECT_EQ(r->dry_breakers, (std::vector<std::string>{"\n", "END"}));
+  EXPECT_EQ(r->dynatemp_range, 0.5F);
+  EXPECT_EQ(r->dynatemp_exponent, 1.5F);
+  EXPECT_EQ(r->top_n_sigma, 1.0F);
+  EXPECT_EQ(r->typical_p, 0.9F);
+  const auto plain = parse_completion(R"({"prompt":"a","top_n_sigma":-1,"dry_penalty_last_n":-1})");
+  ASSERT_TRUE(plain);
+  EXPECT_EQ(plain->top_n_sigma, 0.0F);
+  EXPECT_EQ(plain->dry.last_n, UINT32_MAX);
+  EXPECT_EQ(plain->dry_breakers.size(), 4u);
+  EXPECT_FALSE(plain->xtc_probability || plain->xtc_threshold);
+  const std::pair<const char*, const char*> wrong[] = {{"xtc_probability", "1.5"},
+                                                       {"xtc_threshold", "-0.1"},
+                                                       {"dry_multiplier", "-1"},
+                                                       {"dry_base", "0.5"},
+                                                       {"dry_allowed_length", "-1"},
+                                                       {"dry_penalty_last_n", "-2"},
+                                                       {"dry_sequence_breakers", "\"a\""},
+                                                       {"dry_sequence_breakers", "[\"\"]"},
+                                                       {"dynatemp_range", "3"},
+                                                       {"top_n_sigma", "-2"}};
+  for (const auto& [name, value] : wrong) {
+    const auto bad =
+        parse_completion(std::string(R"({"prompt":"a",")") + name + "\":" + value + "}");
+    ASSERT_FALSE(bad) << name;
+    EXPECT_EQ(bad.error().param, name);
+  }
+}
+
+TEST(Request, ACompletionMayHaveASuffix) {
+  EXPECT_EQ(parse_completion(R"({"prompt":"a","suffix":"b"})")->suffix, "b");
+  EXPECT_EQ(parse_completion(R"({"prompt":"a","suffix":null})")->suffix, "");
+  EXPECT_EQ(parse_completion(R"({"prompt":"a","suffix":1})").error().param, "suffix");
+  EXPECT_EQ(parse_completion(R"({"prompt":"a","suffix":"b","echo":true})").error().param, "echo");
+}
+
 TEST(Request, AnEffortIsAVariableOfTheTemplate) {
   const auto variables = [](std::string_view more) {
     const auto r =
