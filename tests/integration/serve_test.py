@@ -317,6 +317,15 @@ class Serve(unittest.TestCase):
             status, _, data = self.server.ask("POST", "/v1/responses", {**body, **extra})
             self.assertEqual((status, json.loads(data)["error"]["param"]), (400, error), data)
 
+    def test_repetitions_do_not_go_on(self):
+        prompt = "free software and free software and free"
+        plain = self.server.complete(prompt)["choices"][0]["text"]
+        self.assertTrue(plain.startswith(" "), plain)
+        for fields, goes_on in (({"dry_sequence_breakers": []}, False), ({"dry_penalty_last_n": 0}, True),
+                                ({"dry_sequence_breakers": ["e", "fr"]}, True), ({"dry_allowed_length": 1000}, True)):
+            text = self.server.complete(prompt, dry_multiplier=100, **fields)["choices"][0]["text"]
+            self.assertEqual(text.startswith(plain[:2]), goes_on, (fields, text))
+
     def test_penalties_and_biases(self):
         plain = self.server.complete(PROMPTS[0])["choices"][0]["text"]
         self.assertNotEqual(self.server.complete(PROMPTS[0], repetition_penalty=50)["choices"][0]["text"], plain)
@@ -866,6 +875,25 @@ class ServeSlow(unittest.TestCase):
                 events = server.events("/v1/completions", {"prompt": PROMPTS[0], "max_tokens": 8, "temperature": 0})
                 self.assertEqual("".join(e["choices"][0]["text"] for e in events), alone[0])
                 self.assertEqual(server.stop(), 0)
+
+    def test_reasoning_is_an_item_of_its_own(self):
+        with tempfile.NamedTemporaryFile("w") as template:
+            template.write("{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}<think>")
+            template.flush()
+            server = Server("--chat-template", template.name)
+        chat = {"messages": [{"role": "user", "content": PROMPTS[0]}], "temperature": 0, "max_tokens": TOKENS}
+        message = json.loads(server.ask("POST", "/v1/chat/completions", chat)[2])["choices"][0]["message"]
+        whole = json.loads(server.ask("POST", "/v1/responses", {"input": PROMPTS[0], "temperature": 0, "max_output_tokens": TOKENS})[2])
+        self.assertEqual([(i["type"], i["content"], i["summary"]) for i in whole["output"]],
+                         [("reasoning", [{"type": "reasoning_text", "text": message["reasoning_content"]}], [])])
+        self.assertEqual(whole["usage"]["output_tokens_details"]["reasoning_tokens"], TOKENS)
+        # It goes back as what the assistant thought: the same prompt as a chat's.
+        body = {"input": [{"role": "user", "content": "a"}, *whole["output"], {"role": "assistant", "content": "b"}], "max_output_tokens": 1}
+        chat = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b",
+                                                               "reasoning_content": message["reasoning_content"]}], "max_tokens": 1}
+        self.assertEqual(json.loads(server.ask("POST", "/v1/responses", body)[2])["usage"]["input_tokens"],
+                         json.loads(server.ask("POST", "/v1/chat/completions", chat)[2])["usage"]["prompt_tokens"])
+        self.assertEqual(server.stop(), 0)
 
     def test_guesses_change_no_token(self):
         prompt = "Permission is hereby granted, free of charge. Permission is hereby granted, free"
