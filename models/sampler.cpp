@@ -26,6 +26,13 @@ Status check_options(const SamplerOptions& o) {
   BM_TRY(check_half_open("top_p", o.top_p, 1));
   BM_TRY(check_closed("min_p", o.min_p, 0, 1));
   BM_TRY(check_half_open("typical_p", o.typical_p, 1));
+  BM_TRY(check_closed("dynatemp_range", o.dynatemp_range, 0, 100));
+  BM_TRY(check_closed("dynatemp_exponent", o.dynatemp_exponent, 0, 100));
+  BM_TRY(check_closed("top_n_sigma", o.top_n_sigma, 0, 100));
+  BM_TRY(check_closed("xtc_probability", o.xtc_probability, 0, 1));
+  BM_TRY(check_closed("xtc_threshold", o.xtc_threshold, 0, 1));
+  BM_TRY(check_closed("dry multiplier", o.dry.multiplier, 0, 100));
+  BM_TRY(check_closed("dry base", o.dry.base, 1, 100));
   BM_TRY(check_half_open("repeat_penalty", o.repeat_penalty, 100));
   BM_TRY(check_closed("frequency_penalty", o.frequency_penalty, -100, 100));
   BM_TRY(check_closed("presence_penalty", o.presence_penalty, -100, 100));
@@ -53,12 +60,31 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
 void Sampler::accept(int32_t token) {
   window_.push_back(token);
   while (window_.size() > options_.repeat_window) window_.pop_front();
+  accept_for_dry({&token, 1});
+}
+
+void Sampler::accept_for_dry(std::span<const int32_t> tokens) {
+  if (options_.dry.multiplier == 0) return;
+  for (const int32_t token : tokens) {
+    history_.push_back(token);
+    breaks_.push_back(options_.dry.breakers && options_.dry.breakers->end_in(history_));
+  }
+}
+
+void Sampler::apply_history() {
+  if (options_.dry.multiplier == 0) return;
+  const size_t size = std::min<size_t>(history_.size(), options_.dry.last_n);
+  size_t limit = 0;
+  while (limit < size && !breaks_[history_.size() - 1 - limit]) ++limit;
+  apply_dry(logits_, std::span(history_).last(size), limit, options_.dry);
 }
 
 void Sampler::reset() {
   draws_ = 0;
   mu_ = 2.0 * double{options_.mirostat_tau};
   window_.clear();
+  history_.clear();
+  breaks_.clear();
 }
 
 Result<int32_t> Sampler::sample(std::span<const float> logits, TokenMask allowed) {
@@ -76,6 +102,7 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, TokenMask allowed
                             options_.presence_penalty};
   if (!penalties.is_neutral())
     apply_penalties(logits_, std::vector<int32_t>(window_.begin(), window_.end()), penalties);
+  apply_history();
   candidates_.clear();
   for (size_t i = 0; i < logits_.size(); ++i) {
     if (!allowed.empty() && (allowed[i / 64] >> (i % 64) & 1) == 0) continue;
@@ -90,14 +117,29 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, TokenMask allowed
 }
 
 int32_t Sampler::draw() {
-  if (options_.temperature == 0.0f)
+  const bool is_dynamic = options_.dynatemp_range > 0.0f;
+  const auto best = [&] {
     return std::min_element(candidates_.begin(), candidates_.end(), is_likelier)->id;
+  };
+  if (options_.temperature == 0.0f && (!is_dynamic || options_.mirostat != Mirostat::kOff))
+    return best();
   if (options_.mirostat != Mirostat::kOff) return draw_mirostat();
+  keep_top_n_sigma(candidates_, double{options_.top_n_sigma});
   keep_top_k(candidates_, options_.top_k);
-  weigh(candidates_, double{options_.temperature});
+  weigh(candidates_, is_dynamic ? 1.0 : double{options_.temperature});
   keep_typical(candidates_, double{options_.typical_p});
   keep_top_p(candidates_, double{options_.top_p});
   keep_min_p(candidates_, double{options_.min_p});
+  const bool may_exclude = options_.xtc_probability > 0.0f && options_.xtc_threshold <= 0.5f;
+  if (may_exclude && next_uniform() < double{options_.xtc_probability})
+    exclude_top_choices(candidates_, double{options_.xtc_threshold});
+  if (is_dynamic) {
+    const double temperature =
+        dynamic_temperature(candidates_, double{options_.temperature},
+                            double{options_.dynatemp_range}, double{options_.dynatemp_exponent});
+    if (temperature == 0.0) return best();
+    weigh(candidates_, temperature);
+  }
   return candidates_[draw_index(candidates_, next_uniform())].id;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/sampler_chain.h"
+#include "models/sampler_dry.h"
 #include "models/sampler_math.h"
 #include "runtime/base/result.h"
 
@@ -15,18 +16,25 @@ namespace bm::models {
 enum class Mirostat : uint8_t { kOff = 0, kV1 = 1, kV2 = 2 };
 
 struct SamplerOptions {
-  float temperature = 0.8f;        ///< 0: always the most likely token
-  uint32_t top_k = 0;              ///< keep the k most likely; 0: all
-  float top_p = 1.0f;              ///< keep the fewest tokens whose probabilities reach p; 1: all
-  float min_p = 0.0f;              ///< drop tokens less likely than min_p × the most likely one
-  float typical_p = 1.0f;          ///< keep the most typical tokens that reach p; 1: all
+  float temperature = 0.8f;     ///< 0: always the most likely token
+  float dynatemp_range = 0.0f;  ///< > 0: the temperature goes up and down by so much with entropy
+  float dynatemp_exponent = 1.0f;
+  float top_n_sigma = 0.0f;      ///< keep logits within n deviations of the highest; 0: all
+  uint32_t top_k = 0;            ///< keep the k most likely; 0: all
+  float top_p = 1.0f;            ///< keep the fewest tokens whose probabilities reach p; 1: all
+  float min_p = 0.0f;            ///< drop tokens less likely than min_p × the most likely one
+  float typical_p = 1.0f;        ///< keep the most typical tokens that reach p; 1: all
+  float xtc_probability = 0.0f;  ///< how often the likeliest are left out; 0: never
+  float xtc_threshold = 0.1f;    ///< from which probability on; above 0.5: never
+  DryOptions dry = {};
   float repeat_penalty = 1.0f;     ///< > 1 makes tokens of the last repeat_window less likely
   uint32_t repeat_window = 64;     ///< tokens that penalties look back on
   float frequency_penalty = 0.0f;  ///< subtracted for each time a token is in the window
   float presence_penalty = 0.0f;   ///< subtracted from tokens in the window
-  Mirostat mirostat = Mirostat::kOff;  ///< in place of top_k, typical_p, top_p and min_p
-  float mirostat_tau = 5.0f;           ///< surprise aimed at, bits
-  float mirostat_eta = 0.1f;           ///< how fast it learns
+  /// In place of top_n_sigma, top_k, typical_p, top_p, min_p, XTC and the dynamic temperature.
+  Mirostat mirostat = Mirostat::kOff;
+  float mirostat_tau = 5.0f;  ///< surprise aimed at, bits
+  float mirostat_eta = 0.1f;  ///< how fast it learns
   std::vector<LogitBias> logit_bias = {};
   uint64_t seed = 0;
 };
@@ -34,14 +42,15 @@ struct SamplerOptions {
 /// One bit per token, of token t bit t % 64 of word t / 64.
 using TokenMask = std::span<const uint64_t>;
 
-/// Applies logit bias, penalties, the caller's mask, temperature, top_k, typical_p, top_p and
-/// min_p, in this order, and draws; with Mirostat it stands for the last four. The formulas are in
-/// sampler_chain.h.
+/// Applies logit bias, penalties, DRY, the caller's mask, top_n_sigma, top_k, temperature,
+/// typical_p, top_p, min_p and XTC, in this order, and draws; Mirostat stands for the others. A
+/// dynamic temperature comes last, as it depends on what is left. The formulas are in
+/// sampler_chain.h and sampler_dry.h.
 ///
-/// The n-th draw uses word n of a Philox4x32-10 stream keyed by the seed, and every floating-point
-/// step is a plain IEEE operation in a fixed order: the same logits and seed give the same tokens
-/// on every machine. Ties are broken by the lower token id. Thread: one sampler belongs to one
-/// sequence.
+/// The n-th random number, one for a token and one more for XTC, uses word n of a Philox4x32-10
+/// stream keyed by the seed, and every floating-point step is a plain IEEE operation in a fixed
+/// order: the same logits and seed give the same tokens on every machine. Ties are broken by the
+/// lower token id. Thread: one sampler belongs to one sequence.
 class Sampler {
  public:
   /// Errors: kInvalidArgument naming the option that is out of range.
@@ -57,18 +66,23 @@ class Sampler {
 
   /// Puts a token that was not sampled (of the prompt) into the window.
   void accept(int32_t token);
+  /// The same for DRY alone, which looks back on prompts even where penalties do not.
+  void accept_for_dry(std::span<const int32_t> tokens);
   /// Back to the first draw and an empty window.
   void reset();
 
  private:
   int32_t draw();
   int32_t draw_mirostat();
+  void apply_history();
   double next_uniform();
 
   SamplerOptions options_;
   uint64_t draws_ = 0;
   double mu_ = 0;  // of Mirostat: 2 τ at first
   std::deque<int32_t> window_;
+  std::vector<int32_t> history_;  // of DRY: all tokens
+  std::vector<bool> breaks_;      // whether a breaker ends in them
   std::vector<float> logits_;
   std::vector<Candidate> candidates_;
 };

@@ -120,6 +120,46 @@ void keep_min_p(std::vector<Candidate>& candidates, double p) {
   std::erase_if(candidates, [&](const Candidate& c) { return c.weight < p * top; });
 }
 
+void keep_top_n_sigma(std::vector<Candidate>& candidates, double n) {
+  if (!(n > 0.0) || candidates.size() < 2) return;
+  const auto size = static_cast<double>(candidates.size());
+  double top = candidates.front().logit, mean = 0.0, variance = 0.0;
+  for (const Candidate& c : candidates) {
+    top = std::max(top, double{c.logit});
+    mean += c.logit / size;
+  }
+  for (const Candidate& c : candidates) variance += (c.logit - mean) * ((c.logit - mean) / size);
+  const double least = top - n * std::sqrt(variance);
+  std::erase_if(candidates, [&](const Candidate& c) { return c.logit < least; });
+}
+
+void exclude_top_choices(std::vector<Candidate>& candidates, double threshold) {
+  sort_candidates(candidates);
+  const double least = threshold * total_weight(candidates);
+  size_t count = 0;
+  while (count < candidates.size() && candidates[count].weight >= least) ++count;
+  if (count > 1)
+    candidates.erase(candidates.begin(),
+                     candidates.begin() + static_cast<std::ptrdiff_t>(count - 1));
+}
+
+double dynamic_temperature(std::span<const Candidate> candidates, double temperature, double range,
+                           double exponent) {
+  const double low = std::max(temperature - range, 0.0), high = temperature + range;
+  if (candidates.size() < 2) return high;  // whatever it is, there is one choice
+  const double total = total_weight(candidates);
+  double entropy = 0.0;
+  for (const Candidate& c : candidates) {
+    const double share = c.weight / total;
+    if (share >= 1e-300) entropy -= share * portable_log(share);
+  }
+  const double evenness = entropy / portable_log(static_cast<double>(candidates.size()));
+  double power = exponent == 0.0 ? 1.0 : 0.0;
+  if (exponent > 0.0 && evenness >= 1e-300)
+    power = portable_exp(std::min(exponent * portable_log(std::min(evenness, 1.0)), 0.0));
+  return low + (high - low) * power;
+}
+
 size_t mirostat_k(std::span<const Candidate> candidates, double mu, size_t vocabulary) {
   constexpr size_t kMost = 100;
   if (candidates.size() < 2) return candidates.size();

@@ -66,6 +66,22 @@ void keep_top_p(std::vector<Candidate>& candidates, double p);
 /// Those with p_i ≥ p · max p. Nguyen et al., "Turning up the heat: min-p sampling" (2024).
 void keep_min_p(std::vector<Candidate>& candidates, double p);
 
+/// Top-nσ: those whose logit is at most n standard deviations of all logits below the highest one.
+/// n ≤ 0: all. Needs no weights. Source: Tang et al., "Top-nσ: Not all logits are you need" (2024);
+/// llama.cpp, llama_sampler_top_n_sigma_apply().
+void keep_top_n_sigma(std::vector<Candidate>& candidates, double n);
+
+/// XTC, "exclude top choices": of those with p_i ≥ threshold all but the least likely one go; the
+/// result is sorted. Source: p-e-w, text-generation-webui, pull request 6335; llama.cpp,
+/// llama_sample_xtc_apply().
+void exclude_top_choices(std::vector<Candidate>& candidates, double threshold);
+
+/// low + (high − low) (H / ln n)^exponent with low = max(temperature − range, 0) and high =
+/// temperature + range, H the entropy of the n candidates. Source: llama.cpp,
+/// llama_sampler_temp_ext_apply().
+double dynamic_temperature(std::span<const Candidate> candidates, double temperature, double range,
+                           double exponent);
+
 /// How many candidates Mirostat keeps so that the expected surprise is `mu` bits, and how mu
 /// learns. Source: Basu et al., "Mirostat" (2021), with llama.cpp's m = 100 and its surprise,
 /// which is that among the candidates kept: llama_sampler_mirostat_apply().

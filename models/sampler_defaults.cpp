@@ -48,10 +48,8 @@ SamplerDefaults sampler_defaults(const GgufFile& file) {
   out.mirostat_eta = number(file, "general.sampling.mirostat_eta", 0, 1);
   if (const auto kind = count(file, "general.sampling.mirostat", 0))
     out.mirostat = *kind == 1 ? Mirostat::kV1 : *kind == 2 ? Mirostat::kV2 : Mirostat::kOff;
-  const auto xtc = number(file, "general.sampling.xtc_probability", 0, 1);
-  if (xtc && *xtc > 0)
-    log("models", LogLevel::kWarning,
-        "general.sampling.xtc_probability {}: there is no XTC, tokens are chosen without it", *xtc);
+  out.xtc_probability = number(file, "general.sampling.xtc_probability", 0, 1);
+  out.xtc_threshold = number(file, "general.sampling.xtc_threshold", 0, 1);
   return out;
 }
 

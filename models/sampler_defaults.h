@@ -13,13 +13,14 @@ namespace bm::models {
 /// and llama-arch.cpp (general.sampling.*); of a folder of Hugging
 /// Face its generation_config.json, as hugging_face.h says.
 struct SamplerDefaults {
-  std::optional<float> temperature, top_p, min_p, repeat_penalty, mirostat_tau, mirostat_eta;
+  std::optional<float> temperature, top_p, min_p, repeat_penalty, mirostat_tau, mirostat_eta,
+      xtc_probability, xtc_threshold;
   std::optional<uint32_t> top_k, repeat_window;
   std::optional<Mirostat> mirostat;
 };
 
-/// XTC and the order of samplers (general.sampling.sequence) are not there and left out. The log
-/// has a warning of XTC that would be in use, and of values that are of another kind or no numbers.
+/// The order of samplers (general.sampling.sequence) is left out. The log has a warning of values
+/// that are of another kind or no numbers.
 SamplerDefaults sampler_defaults(const GgufFile& file);
 
 }  // namespace bm::models

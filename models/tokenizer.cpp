@@ -105,7 +105,14 @@ void collect_end_tokens(TokenizerParts& parts) {
                            name == "<end_of_turn>" || name == "<EOT>" || name == "<|endofturn|>";
     if (vocab.eot < 0 && ends_turn) vocab.eot = *id;
   }
-  for (const int32_t id : {vocab.eos, vocab.eot, vocab.eom})
+  for (const auto& [role, name] : kFillNames) {
+    int32_t& id = vocab.fill[static_cast<size_t>(role)];
+    if (id < 0) id = vocab.find(name).value_or(-1);
+  }
+  const auto fill = [&](FillRole role) { return vocab.fill[static_cast<size_t>(role)]; };
+  // Another file, or none, after a gap that is filled. Source: llama.cpp, as kFillNames.
+  for (const int32_t id : {vocab.eos, vocab.eot, vocab.eom, fill(FillRole::kPad),
+                           fill(FillRole::kRepository), fill(FillRole::kSeparator)})
     if (id >= 0) parts.end_tokens.push_back(id);
   std::sort(parts.end_tokens.begin(), parts.end_tokens.end());
 }
@@ -244,6 +251,25 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
     if (add_eos) out.push_back(vocab.eos);
     return out;
   });
+}
+
+Result<std::vector<int32_t>> Tokenizer::around_gap(std::span<const int32_t> before,
+                                                   std::span<const int32_t> behind) const {
+  const Vocab& vocab = parts_->vocab;
+  const auto token = [&](FillRole role) { return vocab.fill[static_cast<size_t>(role)]; };
+  const int32_t prefix = token(FillRole::kPrefix), suffix = token(FillRole::kSuffix),
+                middle = token(FillRole::kMiddle);
+  if (prefix < 0 || suffix < 0 || middle < 0)
+    return fail(Code::kUnsupported,
+                "the vocabulary has no tokens for a gap in a text (fill in the middle)");
+  std::vector<int32_t> out;
+  if (vocab.add_bos) out.push_back(vocab.bos);
+  out.push_back(prefix);
+  out.insert(out.end(), before.begin(), before.end());
+  out.push_back(suffix);
+  out.insert(out.end(), behind.begin(), behind.end());
+  out.push_back(middle);
+  return out;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> tokens, const DecodeOptions& options) const {

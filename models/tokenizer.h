@@ -61,6 +61,14 @@ class Tokenizer {
   Result<std::vector<int32_t>> encode(std::string_view text,
                                       const EncodeOptions& options = {}) const;
 
+  /// A prompt for what belongs between two texts: BOS where the model has it, the token "prefix",
+  /// `before`, "suffix", `behind`, "middle". The texts are encoded without tokens around them.
+  /// Errors: kUnsupported when the vocabulary has no such tokens.
+  /// Source: llama.cpp, format_prompt_infill(); Bavarian et al., "Efficient training of language
+  /// models to fill in the middle" (2022), "PSM".
+  Result<std::vector<int32_t>> around_gap(std::span<const int32_t> before,
+                                          std::span<const int32_t> behind) const;
+
   /// Text of `tokens`; always valid UTF-8 (U+FFFD for broken bytes and for ids out of range).
   /// decode(encode(x)) == x for valid UTF-8, with these exceptions of the models themselves: a "▁"
   /// in the text of a SentencePiece model becomes a space, a user-defined token of one with a space

@@ -141,6 +141,21 @@ Status load_roles(const GgufFile& file, const VocabDefaults& defaults, Vocab& vo
       BM_TRY(token_id(file, "tokenizer.ggml.unknown_token_id", defaults.unknown, count));
   vocab.eot = BM_TRY(token_id(file, "tokenizer.ggml.eot_token_id", -1, count));
   vocab.eom = BM_TRY(token_id(file, "tokenizer.ggml.eom_token_id", -1, count));
+  // Of a role the newer name, then that of older files (Code Llama's).
+  constexpr std::pair<FillRole, const char*> kFillKeys[] = {
+      {FillRole::kPrefix, "tokenizer.ggml.fim_pre_token_id"},
+      {FillRole::kPrefix, "tokenizer.ggml.prefix_token_id"},
+      {FillRole::kSuffix, "tokenizer.ggml.fim_suf_token_id"},
+      {FillRole::kSuffix, "tokenizer.ggml.suffix_token_id"},
+      {FillRole::kMiddle, "tokenizer.ggml.fim_mid_token_id"},
+      {FillRole::kMiddle, "tokenizer.ggml.middle_token_id"},
+      {FillRole::kPad, "tokenizer.ggml.fim_pad_token_id"},
+      {FillRole::kRepository, "tokenizer.ggml.fim_rep_token_id"},
+      {FillRole::kSeparator, "tokenizer.ggml.fim_sep_token_id"}};
+  for (const auto& [role, key] : kFillKeys) {
+    int32_t& id = vocab.fill[static_cast<size_t>(role)];
+    if (id < 0) id = BM_TRY(token_id(file, key, -1, count));
+  }
   vocab.add_bos =
       BM_TRY(file.get_bool("tokenizer.ggml.add_bos_token", defaults.add_bos && vocab.bos >= 0));
   vocab.add_eos =

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "models/gguf.h"
@@ -30,6 +31,45 @@ inline constexpr std::string_view kEndNames[] = {
     "<|eot_id|>",    "<|eom_id|>",    "<|im_end|>",    "<|end_of_text|>",
     "<|endoftext|>", "<end_of_turn>", "<|endofturn|>", "<｜end▁of▁sentence｜>",
     "<EOT>",         "<|return|>",
+};
+
+/// Roles of tokens that stand around the texts before and behind a gap to be filled, and of those
+/// that end such a text.
+enum class FillRole : uint8_t { kPrefix, kSuffix, kMiddle, kPad, kRepository, kSeparator };
+inline constexpr size_t kFillRoles = 6;
+
+/// Texts of these tokens in files that do not name them. Source: the model cards of Qwen 2.5 Coder,
+/// StarCoder, Granite, DeepSeek Coder, Code Llama and GLM 4; llama.cpp, llama_vocab::impl::load().
+inline constexpr std::pair<FillRole, std::string_view> kFillNames[] = {
+    {FillRole::kPrefix, "<|fim_prefix|>"},
+    {FillRole::kPrefix, "<fim-prefix>"},
+    {FillRole::kPrefix, "<fim_prefix>"},
+    {FillRole::kPrefix, "<｜fim▁begin｜>"},
+    {FillRole::kPrefix, "<PRE>"},
+    {FillRole::kPrefix, "▁<PRE>"},
+    {FillRole::kPrefix, "<|code_prefix|>"},
+    {FillRole::kSuffix, "<|fim_suffix|>"},
+    {FillRole::kSuffix, "<fim-suffix>"},
+    {FillRole::kSuffix, "<fim_suffix>"},
+    {FillRole::kSuffix, "<｜fim▁hole｜>"},
+    {FillRole::kSuffix, "<SUF>"},
+    {FillRole::kSuffix, "▁<SUF>"},
+    {FillRole::kSuffix, "<|code_suffix|>"},
+    {FillRole::kMiddle, "<|fim_middle|>"},
+    {FillRole::kMiddle, "<fim-middle>"},
+    {FillRole::kMiddle, "<fim_middle>"},
+    {FillRole::kMiddle, "<｜fim▁end｜>"},
+    {FillRole::kMiddle, "<MID>"},
+    {FillRole::kMiddle, "▁<MID>"},
+    {FillRole::kMiddle, "<|code_middle|>"},
+    {FillRole::kPad, "<|fim_pad|>"},
+    {FillRole::kPad, "<fim-pad>"},
+    {FillRole::kPad, "<fim_pad>"},
+    {FillRole::kRepository, "<|fim_repo|>"},
+    {FillRole::kRepository, "<|repo_name|>"},
+    {FillRole::kRepository, "<fim-repo>"},
+    {FillRole::kRepository, "<reponame>"},
+    {FillRole::kSeparator, "<|file_sep|>"},
 };
 
 struct Token {
@@ -56,6 +96,7 @@ struct Vocab {
   std::unordered_map<std::string_view, int32_t> special_by_text;  ///< all the others
   std::array<int32_t, 256> byte_tokens;                           ///< −1 where there is none
   int32_t bos = -1, eos = -1, unknown = -1, eot = -1, eom = -1;
+  std::array<int32_t, kFillRoles> fill = {-1, -1, -1, -1, -1, -1};  ///< by FillRole
   bool add_bos = false, add_eos = false, add_space_prefix = false;
   size_t longest = 0;  ///< bytes of the longest text in by_text
 

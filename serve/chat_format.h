@@ -73,6 +73,11 @@ class ChatParser {
   /// What was held back. Calls that are not complete are text.
   ChatPieces finish();
   size_t call_count() const { return calls_; }
+  /// Whether what comes next is reasoning.
+  bool is_reasoning() const {
+    return place_ == Place::kReasoning ||
+           (place_ == Place::kMessage && channel_ == Channel::kAnalysis);
+  }
 
  private:
   enum class Place : uint8_t {

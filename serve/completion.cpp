@@ -126,8 +126,17 @@ std::string prefix_hash_of(const std::vector<int32_t>& tokens) {
 Completion::Completion(HostedModel& model, GenerationRequest request, std::string id)
     : model_(model),
       request_(std::move(request)),
-      id_((request_.is_chat ? "chatcmpl-" : "cmpl-") + std::move(id)),
-      created_(std::time(nullptr)) {}
+      id_((request_.is_chat ? "chatcmpl-" : "cmpl-") + id),
+      created_(std::time(nullptr)) {
+  if (!request_.is_response) return;
+  nlohmann::ordered_json fields = std::move(request_.response_fields);
+  // What was not asked for is answered as it is done.
+  const models::SamplerOptions used = sampling(0);
+  const auto shown = [](float value) { return std::stod(fmt::format("{}", value)); };
+  if (fields["temperature"].is_null()) fields["temperature"] = shown(used.temperature);
+  if (fields["top_p"].is_null()) fields["top_p"] = shown(used.top_p);
+  writer_.emplace(std::move(id), created_, model_.name(), std::move(fields));
+}
 
 Completion::~Completion() {
   for (const Choice& c : choices_)
@@ -141,11 +150,25 @@ ApiResult<std::vector<std::vector<int32_t>>> Completion::prompts() {
     is_reasoning_ = chat->is_reasoning;
     return std::vector<std::vector<int32_t>>{std::move(chat->tokens)};
   }
+  const bool has_gap = !request_.suffix.empty();
   std::vector<std::vector<int32_t>> out = request_.token_lists;
+  models::EncodeOptions options;
+  if (has_gap) options.add_bos = options.add_eos = false;
   for (const std::string& text : request_.texts) {
-    auto tokens = model_.tokenizer().encode(text);
+    auto tokens = model_.tokenizer().encode(text, options);
     if (!tokens) return tl::unexpected<ApiError>(api_error(tokens.error()));
     out.push_back(std::move(*tokens));
+  }
+  if (has_gap) {
+    const auto behind = model_.tokenizer().encode(request_.suffix, options);
+    if (!behind) return tl::unexpected<ApiError>(api_error(behind.error()));
+    for (std::vector<int32_t>& tokens : out) {
+      auto whole = model_.tokenizer().around_gap(tokens, *behind);
+      if (!whole)
+        return tl::unexpected<ApiError>(ApiError{
+            .message = whole.error().message, .param = "suffix", .code = "unsupported_parameter"});
+      tokens = std::move(*whole);
+    }
   }
   for (const std::vector<int32_t>& tokens : out)
     if (auto error = outside_vocabulary(tokens, model_.tokenizer(), "prompt"))
@@ -222,7 +245,7 @@ ApiResult<std::shared_ptr<const models::Grammar>> Completion::grammar() const {
     return tl::unexpected<ApiError>(ApiError{.message = parsed.error().message,
                                              .param = !request_.grammar.empty() ? "grammar"
                                                       : !request_.schema.is_null()
-                                                          ? "response_format"
+                                                          ? request_.schema_param
                                                           : "tools",
                                              .code = "invalid_value"});
   return std::make_shared<const models::Grammar>(std::move(*parsed));
@@ -236,9 +259,16 @@ models::SamplerOptions Completion::sampling(uint64_t seed) const {
   };
   models::SamplerOptions out{
       .temperature = first(r.temperature, file.temperature, 1.0F),
+      .dynatemp_range = r.dynatemp_range,
+      .dynatemp_exponent = r.dynatemp_exponent,
+      .top_n_sigma = r.top_n_sigma,
       .top_k = first(r.top_k, file.top_k, 0U),
       .top_p = first(r.top_p, file.top_p, 1.0F),
       .min_p = first(r.min_p, file.min_p, 0.0F),
+      .typical_p = r.typical_p,
+      .xtc_probability = first(r.xtc_probability, file.xtc_probability, 0.0F),
+      .xtc_threshold = first(r.xtc_threshold, file.xtc_threshold, 0.1F),
+      .dry = r.dry,
       .repeat_penalty = first(r.repetition_penalty, file.repeat_penalty, 1.0F),
       .repeat_window = file.repeat_window.value_or(UINT32_MAX),
       .frequency_penalty = r.frequency_penalty,
@@ -247,6 +277,9 @@ models::SamplerOptions Completion::sampling(uint64_t seed) const {
       .mirostat_eta = file.mirostat_eta.value_or(0.1F),
       .logit_bias = r.logit_bias,
       .seed = seed};
+  if (out.dry.multiplier > 0)
+    out.dry.breakers = std::make_shared<const models::DryBreakers>(
+        r.dry_breakers, [&text = model_.tokenizer()](int32_t token) { return text.piece(token); });
   // In place of these three, unless one of them is asked for.
   if (file.mirostat && !r.top_k && !r.top_p && !r.min_p) out.mirostat = *file.mirostat;
   return out;
@@ -412,6 +445,34 @@ Json Completion::usage_json() const {
   return out;
 }
 
+size_t Completion::reasoning_tokens(const Choice& choice) const {
+  models::StreamDecoder decoder(model_.tokenizer(), model_.has_control_markers(has_tools_));
+  ChatParser parser(model_.chat_format(), has_tools_, is_reasoning_);
+  size_t out = 0;
+  for (const ChosenToken& t : choice.tokens) {
+    const bool was_reasoning = parser.is_reasoning();
+    parser.push(decoder.push(t.id));
+    if (was_reasoning || parser.is_reasoning()) ++out;
+  }
+  return out;
+}
+
+Json Completion::response_usage() const {
+  const Usage u = usage();
+  return {{"input_tokens", u.prompt_tokens},
+          {"input_tokens_details", {{"cached_tokens", u.cached_tokens}}},
+          {"output_tokens", u.completion_tokens},
+          {"output_tokens_details", {{"reasoning_tokens", reasoning_tokens(choices_[0])}}},
+          {"total_tokens", u.prompt_tokens + u.completion_tokens}};
+}
+
+std::string Completion::write(Choice& choice, const Piece& piece) {
+  const ChatPieces pieces = parse(choice, piece);
+  const Json probabilities = logprobs(piece.tokens, &choice.characters);
+  choice.tokens.insert(choice.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+  return writer_->push(pieces, probabilities.is_null() ? Json() : probabilities["content"]);
+}
+
 namespace {
 
 Json timings_json(const Timings& t, size_t tokens) {
@@ -428,6 +489,11 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
   for (Choice& c : choices_)
     while (!c.is_finished) {
       if (auto piece = c.generation->next(Clock::now() + kAskEvery)) {
+        c.is_finished = piece->is_finished;
+        if (writer_) {
+          write(c, *piece);
+          continue;
+        }
         if (c.parser) {
           ChatPieces pieces = parse(c, *piece);
           c.text += pieces.content;
@@ -443,7 +509,6 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
         }
         std::ranges::move(piece->prompt, std::back_inserter(c.echoed));
         std::ranges::move(piece->tokens, std::back_inserter(c.tokens));
-        c.is_finished = piece->is_finished;
       } else if (!is_wanted()) {
         return tl::unexpected<ApiError>(ApiError{.status = 499, .message = "the client is gone"});
       }
@@ -451,6 +516,11 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
   for (const Choice& c : choices_)
     if (is_failure(c.generation->finish()))
       return tl::unexpected<ApiError>(error_of(*c.generation));
+  if (writer_) {
+    last_events();
+    is_over_ = true;
+    return dump(writer_->response());
+  }
   Json list = Json::array();
   for (const size_t at : best_choices()) {
     Choice& c = choices_[at];
@@ -483,6 +553,12 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
 
 std::string Completion::event(size_t index, Choice& choice, Piece piece) {
   std::string out;
+  if (writer_) {
+    out = write(choice, piece);
+    if (piece.is_finished && is_failure(choice.generation->finish()))
+      out += writer_->fail(error_of(*choice.generation));
+    return out;
+  }
   if (request_.has_echo && !std::exchange(choice.has_begun, true)) add_echo(choice, &piece);
   const auto add = [&](Json what, const std::vector<ChosenToken>& tokens, const Json& finish) {
     Json one{{"index", index}};
@@ -531,6 +607,8 @@ std::string Completion::event(size_t index, Choice& choice, Piece piece) {
 }
 
 std::string Completion::last_events() {
+  if (writer_)
+    return writer_->finish(choices_[0].generation->finish() == Finish::kLength, response_usage());
   std::string out;
   if (request_.has_stream_usage) {
     Json json = head(request_.is_chat ? "chat.completion.chunk" : "text_completion");
@@ -546,6 +624,7 @@ std::string Completion::last_events() {
 
 std::optional<std::string> Completion::next_events(const IsWanted& is_wanted) {
   if (is_over_) return "";
+  if (writer_ && !std::exchange(has_begun_, true)) return writer_->begin();
   for (;;) {
     std::string out;
     Choice* first = nullptr;

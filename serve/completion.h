@@ -11,6 +11,7 @@
 
 #include "serve/chat_format.h"
 #include "serve/hosted_model.h"
+#include "serve/response_writer.h"
 
 namespace bm::serve {
 
@@ -95,6 +96,12 @@ class Completion {
                                   int64_t* characters) const;
   nlohmann::ordered_json usage_json() const;
   nlohmann::ordered_json usage_so_far() const;
+  /// Of an answer in the form of "Responses".
+  nlohmann::ordered_json response_usage() const;
+  /// Of the tokens of a choice those that reasoning is written in, with its markers.
+  size_t reasoning_tokens(const Choice& choice) const;
+  /// `piece` as items: the text of events.
+  std::string write(Choice& choice, const Piece& piece);
   std::string event(size_t index, Choice& choice, Piece piece);
   std::string last_events();
 
@@ -106,7 +113,8 @@ class Completion {
   bool has_tools_ = false, is_reasoning_ = false;
   std::vector<Echo> echoes_;  ///< of each prompt, where asked for
   std::vector<Choice> choices_;
-  bool is_over_ = false;
+  std::optional<ResponseWriter> writer_;  ///< of requests in the form of "Responses"
+  bool is_over_ = false, has_begun_ = false;
 };
 
 }  // namespace bm::serve

@@ -70,7 +70,7 @@ ApiResult<std::string> grammar_of_calls(const GenerationRequest& r, const ChatFo
     const Json anything = {{"type", "object"}};
     const auto arguments =
         schema_grammar(schema == function.end() || schema->is_null() ? anything : *schema,
-                       fmt::format("tools[{}].function.parameters", i));
+                       fmt::format("tools[{}].{}parameters", i, r.is_response ? "" : "function."));
     if (!arguments) return arguments;
     const std::string prefix = fmt::format("t{}-", i);
     rules += with_rule_prefix(*arguments, prefix);
@@ -127,7 +127,7 @@ ApiResult<std::string> grammar_of_request(const GenerationRequest& r, const Chat
   }
   if (!r.grammar.empty()) return r.grammar;
   if (r.schema.is_null()) return std::string();
-  auto gbnf = schema_grammar(r.schema, "response_format");
+  auto gbnf = schema_grammar(r.schema, r.schema_param);
   // The last channel is the answer.
   if (gbnf && r.is_chat && format.calls == CallSyntax::kHarmony)
     return "root ::= \"<|channel|>final<|message|>\" s-root\n" + with_rule_prefix(*gbnf, "s-");

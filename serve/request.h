@@ -2,11 +2,11 @@
 // Requests in OpenAI's form, from bytes to checked values. What is not known or not supported is
 // refused by name: nothing asked for is silently left out.
 //
-// Source of names, ranges and defaults: OpenAI's API reference, "Chat", "Completions" and
-// "Embeddings";
+// Source of names, ranges and defaults: OpenAI's API reference, "Chat", "Completions",
+// "Responses" and "Embeddings";
 // top_k, min_p, repetition_penalty, min_tokens, priority, timeout, chat_template_kwargs and
 // continuous_usage_stats as vLLM has them,
-// grammar as llama-server.
+// grammar, typical_p, top_n_sigma, xtc_*, dry_* and dynatemp_* as llama-server.
 
 #include <cstdint>
 #include <optional>
@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/sampler_chain.h"
+#include "models/sampler_dry.h"
 #include "runtime/base/result.h"
 
 namespace bm::serve {
@@ -39,14 +40,19 @@ enum class ToolChoice : uint8_t { kAuto, kNone, kRequired, kNamed };
 
 struct GenerationRequest {
   bool is_chat = false;
+  /// Of OpenAI's newer interface, "Responses": a chat that is answered in another form, with these
+  /// fields of the request in it.
+  bool is_response = false;
+  nlohmann::ordered_json response_fields;
   std::string model;                                           ///< empty: the first
   nlohmann::ordered_json messages, tools, template_variables;  ///< of a chat; null without
   /// Of a completion: texts or lists of tokens, one of the two.
   std::vector<std::string> texts;
   std::vector<std::vector<int32_t>> token_lists;
   uint32_t n = 1, best_of = 1;  ///< of best_of choices the n likeliest are answered; at least n
-  bool has_echo = false;        ///< of a completion: the prompt is part of the answer
-  bool ignores_end = false;     ///< tokens that end a text are tokens like others
+  std::string suffix;     ///< of a completion: what stands behind the gap to be filled; empty: none
+  bool has_echo = false;  ///< of a completion: the prompt is part of the answer
+  bool ignores_end = false;  ///< tokens that end a text are tokens like others
   bool is_stream = false, has_stream_usage = false, has_timings = false;
   bool has_usage_so_far = false;  ///< in every event of the stream, not in the last one alone
   std::optional<uint32_t> max_tokens;
@@ -57,20 +63,26 @@ struct GenerationRequest {
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   std::optional<uint32_t> top_logprobs;
+  std::optional<float> xtc_probability, xtc_threshold;
+  float typical_p = 1, top_n_sigma = 0, dynatemp_range = 0, dynatemp_exponent = 1;
+  models::DryOptions dry;  ///< without its breakers
+  std::vector<std::string> dry_breakers = models::default_dry_breakers();
   float presence_penalty = 0, frequency_penalty = 0;
   std::vector<models::LogitBias> logit_bias;
   ToolChoice tool_choice = ToolChoice::kAuto;
   std::string tool_name;  ///< of kNamed
   bool has_parallel_calls = true;
-  nlohmann::ordered_json schema;  ///< that the answer keeps to; null: any text
-  std::string grammar;            ///< likewise, GBNF
+  nlohmann::ordered_json schema;                 ///< that the answer keeps to; null: any text
+  std::string schema_param = "response_format";  ///< where the schema stands
+  std::string grammar;                           ///< likewise, GBNF
   int32_t priority = 0;
   std::optional<double> timeout_s;
 };
 
 struct RequestLimits {
   uint32_t json_depth = 64, choices = 128, prompts = 128, stops = 16, stop_bytes = 1024,
-           top_logprobs = 20, tools = 128, biases = 1024, inputs = 2048;
+           top_logprobs = 20, tools = 128, biases = 1024, inputs = 2048, breakers = 32,
+           breaker_bytes = 40;
 };
 
 /// The JSON object of a body. Source of the limit on depth: RFC 8259, 9 lets parsers have one.
@@ -79,6 +91,9 @@ ApiResult<nlohmann::ordered_json> parse_body(std::string_view body,
 ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimits& limits = {});
 ApiResult<GenerationRequest> parse_completion(std::string_view body,
                                               const RequestLimits& limits = {});
+/// Items become the messages of a chat.
+ApiResult<GenerationRequest> parse_response(std::string_view body,
+                                            const RequestLimits& limits = {});
 
 struct EmbeddingRequest {
   std::string model;

@@ -39,6 +39,7 @@ struct Sequence {
 
   explicit Sequence(Job j) : job(std::move(j)), sampler(job.sampling) {
     if (job.grammar && job.grammar_after.empty()) bind();
+    sampler.accept_for_dry(job.prompt);
   }
   bool is_prompt() const { return position < job.prompt.size(); }
   void bind() { matcher = std::make_unique<models::GrammarMatcher>(job.grammar, job.vocabulary); }

@@ -123,6 +123,16 @@ struct Exchange {
   Exchange& operator=(const Exchange&) = delete;
   ~Exchange() { --server.exchanges; }
 
+  /// What the answer allows pages to read it with; empty: nothing.
+  std::string allowed_origin() const {
+    const std::vector<std::string>& origins = server.options.cors_origins;
+    const std::string_view origin = header(MHD_HTTP_HEADER_ORIGIN);
+    if (origin.empty() || origins.empty()) return {};
+    if (origins.front() == "*") return "*";
+    return std::ranges::find(origins, origin) == origins.end() ? std::string()
+                                                               : std::string(origin);
+  }
+
   std::string_view header(const char* name) const {
     const char* value = mhd().lookup_connection_value(connection, MHD_HEADER_KIND, name);
     return value ? value : std::string_view();
@@ -141,9 +151,18 @@ struct Exchange {
     if (!response) return MHD_NO;
     status = code;
     has_answer = true;
-    mhd().add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    if (type) mhd().add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     mhd().add_response_header(response, "X-Request-Id", id.c_str());
     mhd().add_response_header(response, "Cache-Control", "no-store");
+    if (!server.options.cors_origins.empty()) {
+      mhd().add_response_header(response, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN);
+      if (const std::string origin = allowed_origin(); !origin.empty()) {
+        mhd().add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN,
+                                  origin.c_str());
+        mhd().add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS,
+                                  "X-Request-Id, X-Prefix-Hash, Retry-After");
+      }
+    }
     if (completion && !completion->prefix_hash().empty())
       mhd().add_response_header(response, "X-Prefix-Hash", completion->prefix_hash().c_str());
     if (code == 429 || code == 503)
@@ -398,8 +417,7 @@ ssize_t read_events(void* cls, uint64_t /*position*/, char* buffer, size_t size)
   }
 }
 
-MHD_Result answer_generation(Exchange& x, bool is_chat) {
-  auto request = is_chat ? parse_chat(x.body) : parse_completion(x.body);
+MHD_Result answer_generation(Exchange& x, ApiResult<GenerationRequest> request) {
   x.body = {};
   if (!request) return x.refuse(request.error());
   const auto model = ready_model(x, request->model);
@@ -420,8 +438,9 @@ MHD_Result answer_generation(Exchange& x, bool is_chat) {
   return MHD_NO;  // nobody is there
 }
 
-MHD_Result answer_chat(Exchange& x) { return answer_generation(x, true); }
-MHD_Result answer_completion(Exchange& x) { return answer_generation(x, false); }
+MHD_Result answer_chat(Exchange& x) { return answer_generation(x, parse_chat(x.body)); }
+MHD_Result answer_completion(Exchange& x) { return answer_generation(x, parse_completion(x.body)); }
+MHD_Result answer_response(Exchange& x) { return answer_generation(x, parse_response(x.body)); }
 
 MHD_Result answer_embedding(Exchange& x) {
   auto request = parse_embedding(x.body);
@@ -479,6 +498,7 @@ constexpr Route kRoutes[] = {
     {"GET", kModelPath, answer_model},
     {"POST", "/v1/chat/completions", answer_chat},
     {"POST", "/v1/completions", answer_completion},
+    {"POST", "/v1/responses", answer_response},
     {"POST", "/v1/embeddings", answer_embedding},
     {"POST", "/tokenize", answer_tokenize},
     {"POST", "/detokenize", answer_detokenize},
@@ -496,10 +516,45 @@ const Route* find_route(const Exchange& x) {
   return nullptr;
 }
 
-ApiError unknown_route(Exchange& x) {
+/// Methods of the path of a request; empty: there is nothing.
+std::string methods_of_path(const Exchange& x) {
   const auto at = std::ranges::find_if(kRoutes, [&](const Route& r) { return is_at(r, x.path); });
-  const bool is_known = at != std::end(kRoutes);
-  if (is_known) x.allowed = at->method == "GET" ? "GET, HEAD" : std::string(at->method);
+  if (at == std::end(kRoutes)) return {};
+  return at->method == "GET" ? "GET, HEAD" : std::string(at->method);
+}
+
+/// A browser asks whether a page may ask.
+bool is_preflight(const Exchange& x) {
+  return x.method == "OPTIONS" && !x.server.options.cors_origins.empty() &&
+         !x.header(MHD_HTTP_HEADER_ORIGIN).empty() &&
+         !x.header(MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_METHOD).empty();
+}
+
+/// Without a key, which browsers do not send with this question; never with credentials.
+/// Source: the Fetch standard, "CORS-preflight fetch".
+MHD_Result answer_preflight(Exchange& x, const std::string& methods) {
+  constexpr const char* kSeconds = "600";
+  if (x.allowed_origin().empty())
+    return x.refuse({.status = 403,
+                     .message = fmt::format("pages of {} may not ask here: --cors-origin",
+                                            x.header(MHD_HTTP_HEADER_ORIGIN))});
+  MHD_Response* const response =
+      mhd().create_response_from_buffer(0, nullptr, MHD_RESPMEM_PERSISTENT);
+  if (!response) return MHD_NO;
+  mhd().add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS,
+                            methods.c_str());
+  // "*" would leave Authorization out.
+  if (const std::string names(x.header(MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_HEADERS));
+      !names.empty())
+    mhd().add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS,
+                              names.c_str());
+  mhd().add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_MAX_AGE, kSeconds);
+  return x.send(204, response, nullptr);
+}
+
+ApiError unknown_route(Exchange& x) {
+  x.allowed = methods_of_path(x);
+  const bool is_known = !x.allowed.empty();
   return {.status = is_known ? 405 : 404,
           .message = fmt::format("{} {} is not served here", x.method, x.path)};
 }
@@ -529,6 +584,9 @@ MHD_Result handle(Impl& server, const char* url, const char* method, const char*
     x.method = method;
     x.path = path_of(url);
     if (const auto error = check_framing(x, version)) return x.refuse(*error);
+    if (is_preflight(x))
+      if (const std::string methods = methods_of_path(x); !methods.empty())
+        return answer_preflight(x, methods);
     const Route* route = find_route(x);
     if (!route) return x.refuse(unknown_route(x));
     if (const auto error = check_head(x, route->is_open, route->method == "POST"))

@@ -20,6 +20,9 @@ struct ServerOptions {
   /// A connection that neither sends nor takes anything for so long is closed.
   uint32_t idle_seconds = 30;
   bool has_access_log = true;
+  /// Pages of these origins may ask, without credentials; "*": of any. Empty: none. See
+  /// check_origins().
+  std::vector<std::string> cors_origins = {};
 };
 
 /// Thread: any.

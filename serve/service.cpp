@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -115,6 +116,56 @@ Result<ListenSocket> open_listener(const ListenAddress& address) {
   }
   BM_TRY(describe(&out));
   return out;
+}
+
+Status check_origins(const std::vector<std::string>& origins) {
+  const auto is_host_char = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
+  };
+  for (const std::string& origin : origins) {
+    if (origin == "*") {
+      if (origins.size() > 1)
+        return fail(Code::kInvalidArgument, "--cors-origin \"*\" stands for all origins: alone");
+      continue;
+    }
+    const auto wrong = [&](std::string_view why) {
+      return fail(Code::kInvalidArgument,
+                  "--cors-origin \"{}\" {}: scheme://host[:port] as browsers send it, such as "
+                  "https://chat.example.org or http://localhost:3000, or *",
+                  origin, why);
+    };
+    // Of files and sandboxed frames: it would let in any page that has one.
+    if (origin == "null") return wrong("is no origin that could be told from others");
+    const size_t scheme_end = origin.find("://");
+    if (scheme_end == std::string::npos || scheme_end == 0) return wrong("has no scheme");
+    const std::string scheme = origin.substr(0, scheme_end);
+    std::string host = origin.substr(scheme_end + 3);
+    if (std::ranges::any_of(origin, [](char c) { return c >= 'A' && c <= 'Z'; }))
+      return wrong("has capital letters");
+    if (scheme[0] < 'a' ||
+        !std::ranges::all_of(
+            scheme, [&](char c) { return (is_host_char(c) && c != '_') || c == '+'; }))
+      return wrong("has no scheme");
+    const size_t colon = host.rfind(':');
+    if (colon != std::string::npos && colon >= host.rfind(']') + 1) {
+      uint16_t port = 0;
+      const std::string text = host.substr(colon + 1);
+      if (!parse_number(text.c_str(), &port) || port == 0 || text[0] == '0')
+        return wrong("has a port that is none");
+      if ((scheme == "http" && port == 80) || (scheme == "https" && port == 443))
+        return wrong("has the port that browsers leave out");
+      host.resize(colon);
+    }
+    const bool is_ipv6 = host.size() > 2 && host.front() == '[' && host.back() == ']';
+    const std::string_view inner =
+        is_ipv6 ? std::string_view(host).substr(1, host.size() - 2) : std::string_view(host);
+    if (inner.empty() || !std::ranges::all_of(inner, [&](char c) {
+          return is_ipv6 ? (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || c == ':' || c == '.'
+                         : is_host_char(c);
+        }))
+      return wrong("has no host, or more than a host");
+  }
+  return {};
 }
 
 void notify_manager(std::string_view message) {

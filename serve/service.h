@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/result.h"
 
@@ -35,6 +36,12 @@ void notify_manager(std::string_view message);
 /// The first line of a file, which no one but its owner may read.
 /// Errors: kNotFound, kIo; kPermission when others may read it; kInvalidArgument when it is empty.
 Result<std::string> read_api_key(const std::string& path);
+
+/// Whether origins of web pages are written as browsers send them: scheme, host, and a port that
+/// is not the scheme's own; or "*" alone.
+/// Errors: kInvalidArgument, saying how it would be right.
+/// Source: the Fetch standard, "Origin header", and the HTML standard, "Origin".
+Status check_origins(const std::vector<std::string>& origins);
 
 /// Whether two secrets are equal, in a time that does not tell where they differ.
 bool equals_secret(std::string_view given, std::string_view secret);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -49,11 +50,13 @@ constexpr std::string_view kAnnotations[] = {
     "$schema",     "deprecated",      "readOnly",         "writeOnly",    "$defs",
     "definitions", "contentEncoding", "contentMediaType", "discriminator"};
 
-constexpr std::string_view kObject[] = {"properties", "required", "additionalProperties"};
+constexpr std::string_view kObject[] = {
+    "properties",    "required",      "additionalProperties", "patternProperties",
+    "propertyNames", "minProperties", "maxProperties"};
 constexpr std::string_view kArray[] = {"items", "prefixItems", "minItems", "maxItems"};
 constexpr std::string_view kString[] = {"minLength", "maxLength", "pattern", "format"};
 constexpr std::string_view kNumber[] = {"minimum", "maximum", "exclusiveMinimum",
-                                        "exclusiveMaximum"};
+                                        "exclusiveMaximum", "multipleOf"};
 constexpr std::string_view kCombining[] = {"type",  "enum",  "const", "anyOf",
                                            "oneOf", "allOf", "$ref"};
 
@@ -175,10 +178,6 @@ class Compiler {
 
   static Status check_keywords(const Json& schema, const Place& at) {
     for (const auto& [name, value] : schema.items()) {
-      // zod's: names are strings anyway.
-      if (name == "propertyNames" &&
-          (value == true || value == Json::object() || value == Json{{"type", "string"}}))
-        continue;
       const bool is_known = is_one_of(kAnnotations, name) || is_one_of(kObject, name) ||
                             is_one_of(kArray, name) || is_one_of(kString, name) ||
                             is_one_of(kNumber, name) || is_one_of(kCombining, name);
@@ -310,11 +309,25 @@ class Compiler {
         for (const Json& r : value)
           if (!has_item(out[name], r)) out[name].push_back(r);
       } else if (name == "minimum" || name == "exclusiveMinimum" || name == "minLength" ||
-                 name == "minItems") {
+                 name == "minItems" || name == "minProperties") {
         if (value > out[name]) out[name] = value;
       } else if (name == "maximum" || name == "exclusiveMaximum" || name == "maxLength" ||
-                 name == "maxItems") {
+                 name == "maxItems" || name == "maxProperties") {
         if (value < out[name]) out[name] = value;
+      } else if (name == "multipleOf") {
+        const int64_t a = BM_TRY(step_of(first, at)), b = BM_TRY(step_of(second, at));
+        out[name] = std::lcm(a, b);
+      } else if (name == "enum" && value.is_array() && out[name].is_array()) {
+        Json both = Json::array();
+        for (const Json& one : out[name])
+          if (has_item(value, one)) both.push_back(one);
+        if (both.empty()) return error(at, "two lists of constants without a common one");
+        out[name] = std::move(both);
+      } else if (name == "items" || name == "additionalProperties") {
+        const Json& own = out[name];
+        out[name] = own == false || value == false
+                        ? Json(false)
+                        : BM_TRY(merge(own, value, {at.pointer, at.depth + 1}));
       } else {
         return unsupported(at, shown(name) + " in two schemas that hold together");
       }
@@ -334,6 +347,9 @@ class Compiler {
   static Status check_closed(const Json& a, const Json& b, const Place& at) {
     const auto speaks = [](const Json& x, const Json& y) {
       if (!x.contains("additionalProperties") || x["additionalProperties"] == true) return false;
+      if (y.contains("patternProperties") &&
+          (!x.contains("patternProperties") || x["patternProperties"] != y["patternProperties"]))
+        return true;
       const Json none = Json::object();
       const Json& own = x.contains("properties") ? x["properties"] : none;
       const Json& others = y.contains("properties") ? y["properties"] : none;
@@ -456,8 +472,9 @@ class Compiler {
     for (const auto& [name, value] : schema.items())
       if (!is_one_of(kAnnotations, name) && name != "const" && name != "enum" && name != "type")
         return unsupported(at, shown(name) + " beside constants");
-    if (schema.contains("const") && schema.contains("enum"))
-      return unsupported(at, "\"const\" beside \"enum\"");
+    if (schema.contains("const") && schema.contains("enum") &&
+        !(schema["enum"].is_array() && has_item(schema["enum"], schema["const"])))
+      return error(at, "\"const\" is none of \"enum\"");
     const Json list = schema.contains("const") ? Json::array({schema["const"]}) : schema["enum"];
     if (!list.is_array() || list.empty()) return error(at, "\"enum\" is a list of values");
     std::string out;
@@ -604,6 +621,17 @@ class Compiler {
     return std::optional<int64_t>(whole);
   }
 
+  /// A whole multipleOf.
+  static Result<int64_t> step_of(const Json& schema, const Place& at) {
+    const Json& value = schema["multipleOf"];
+    if (!value.is_number() || !(value.get<double>() > 0))
+      return error(at, "\"multipleOf\" is no number above 0");
+    const auto step = value.get<double>();
+    if (std::floor(step) != step || step > 1e12)
+      return unsupported(at, "\"multipleOf\" that is not whole or above 10¹²");
+    return static_cast<int64_t>(step);
+  }
+
   Result<std::string> visit_integer(const Json& schema, const Place& at) {
     std::optional<int64_t> least = BM_TRY(bound_of(schema, "minimum", true, false, at));
     std::optional<int64_t> most = BM_TRY(bound_of(schema, "maximum", false, false, at));
@@ -611,12 +639,21 @@ class Compiler {
     const auto under = BM_TRY(bound_of(schema, "exclusiveMaximum", false, true, at));
     if (above) least = least ? std::max(*least, *above) : *above;
     if (under) most = most ? std::min(*most, *under) : *under;
+    const int64_t step = schema.contains("multipleOf") ? BM_TRY(step_of(schema, at)) : 1;
+    if (step > 1) {
+      const auto multiples = gbnf_multiples(
+          step, least, most, [&](const std::string& body) { return add_rule("digits", body); });
+      if (!multiples) return unsupported(at, "\"multipleOf\" of so many digits between the bounds");
+      if (multiples->empty()) return error(at, "no multiple lies between the bounds");
+      return add_rule("multiples", *multiples);
+    }
     if (!least && !most) return std::string("integer");
     if (least && most && *most < *least) return error(at, "no integer lies between the bounds");
     return add_rule("integers", gbnf_integers(least, most));
   }
 
   Result<std::string> visit_number(const Json& schema, const Place& at) {
+    if (schema.contains("multipleOf")) return visit_integer(schema, at);
     for (const char* name : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
       if (schema.contains(name) &&
           (std::string_view(name).starts_with("exclusive") ||
@@ -754,10 +791,6 @@ class Compiler {
   }
 
   Result<std::string> visit_object(const Json& schema, const Place& at) {
-    struct Member {
-      std::string gbnf;
-      bool is_required;
-    };
     std::vector<Member> members;
     std::set<std::string> names, missing;
     if (schema.contains("required")) {
@@ -780,37 +813,172 @@ class Compiler {
       members.push_back(
           {member(name, BM_TRY(visit(property, at.below("properties").below(name)))), is_required});
     }
-    std::string others;  // additional properties; empty: none
-    const bool is_free = !schema.contains("properties") && !schema.contains("additionalProperties");
-    if (schema.contains("additionalProperties") && schema["additionalProperties"] != false)
-      others = BM_TRY(visit(schema["additionalProperties"], at.below("additionalProperties")));
-    else if (is_free)
-      others = "value";
+    const int64_t least = BM_TRY(count_of(schema, "minProperties", 0, at));
+    const int64_t most = BM_TRY(count_of(schema, "maxProperties", -1, at));
+    const Json additional = schema.value(
+        "additionalProperties", Json(schema.contains("properties") ? Json(false) : Json(true)));
+    if (properties.empty() && missing.empty() && (additional == true || additional == none) &&
+        !schema.contains("patternProperties") && !binds_names(schema) && least == 0 && most < 0)
+      return std::string("object");
+    const std::string others = BM_TRY(other_members(schema, names, missing, at));
     for (const std::string& name : missing) {
+      if (schema.contains("patternProperties") || binds_names(schema))
+        return unsupported(at, fmt::format("{}, required and none of \"properties\", beside "
+                                           "\"patternProperties\" or \"propertyNames\"",
+                                           shown(name)));
       if (others.empty())
         return error(at, fmt::format("{} is required and not allowed", shown(name)));
-      names.insert(name);
-      members.push_back({member(name, others), true});
+      const bool is_free = !schema.contains("additionalProperties");
+      members.push_back({member(name, is_free ? std::string("value")
+                                              : BM_TRY(visit(schema["additionalProperties"],
+                                                             at.below("additionalProperties")))),
+                         true});
     }
-    if (members.empty() && others.empty()) return std::string("(\"{\" ws \"}\")");
-    if (members.empty() && others == "value") return std::string("object");
-    // From the end: what may follow when something has been written, and when nothing has.
-    std::string after = "\"\"", first = "\"\"";
-    if (!others.empty()) {
-      const std::string other = add_rule("other", other_name(names) + " \":\" ws " + others);
-      after = add_rule("members", fmt::format("(\",\" ws {})*", other));
-      first = add_rule("members", fmt::format("({} {})?", other, after));
-    }
+    if (members.empty() && others.empty() && least == 0) return std::string("(\"{\" ws \"}\")");
+    return visit_members(members, others, least, most, at);
+  }
+
+  struct Member {
+    std::string gbnf;
+    bool is_required;
+  };
+
+  /// From the end: what may follow when c properties have been written, and when none has; nothing
+  /// where there is no way to the end. c stops at the number that nothing more depends on.
+  Result<std::string> visit_members(const std::vector<Member>& members, const std::string& others,
+                                    int64_t least, int64_t most, const Place& at) {
+    if (most >= 0 && most < least) return error(at, "no object has so many and so few properties");
+    const int64_t cap = most >= 0 ? most : least;
+    if (static_cast<int64_t>(members.size() + 1) * (cap + 1) > 20'000)
+      return unsupported(at, "\"minProperties\" or \"maxProperties\" so large");
+    using Way = std::optional<std::string>;
+    bool could_repeat = false;  // names that are free may be equal
+    const auto end_way = [&](int64_t count, bool is_first) -> Way {
+      const int64_t need = std::max<int64_t>(least - count, 0);
+      const int64_t room = most < 0 ? -1 : most - count;
+      if (need == 0 && (others.empty() || room == 0)) return "\"\"";
+      if (others.empty()) return std::nullopt;
+      if (need > 1) {
+        could_repeat = true;
+        return std::nullopt;
+      }
+      if (!is_first)
+        return add_rule("members", fmt::format("(\",\" ws {}){}", others, repeat(need, room)));
+      const std::string more = add_rule(
+          "members",
+          fmt::format("{} (\",\" ws {}){}", others, others, repeat(0, room < 0 ? -1 : room - 1)));
+      return add_rule("members", fmt::format("({}){}", more, need == 0 ? "?" : ""));
+    };
+    std::vector<Way> after;
+    for (int64_t c = 0; c <= cap; ++c) after.push_back(end_way(c, false));
+    Way first = end_way(0, true);
     for (auto m = members.rbegin(); m != members.rend(); ++m) {
       const std::string here = add_rule("member", m->gbnf);
-      first = m->is_required ? fmt::format("{} {}", here, after)
-                             : fmt::format("{} {} | {}", here, after, first);
-      after = m->is_required ? fmt::format("\",\" ws {} {}", here, after)
-                             : fmt::format("(\",\" ws {})? {}", here, after);
-      first = add_rule("members", first);
-      after = add_rule("members", after);
+      const auto next = [&](int64_t count) -> Way {
+        if (count == cap && most >= 0) return std::nullopt;
+        return after[static_cast<size_t>(std::min(count + 1, cap))];
+      };
+      const auto choose = [&](const Way& taken, const Way& left, std::string_view comma) -> Way {
+        if (!taken && (m->is_required || !left)) return std::nullopt;
+        if (!taken) return left;
+        std::string way = fmt::format("{}{} {}", comma, here, *taken);
+        if (!m->is_required && left && left == taken && !comma.empty())
+          way = fmt::format("({}{})? {}", comma, here, *taken);
+        else if (!m->is_required && left)
+          way += " | " + *left;
+        return add_rule("members", way);
+      };
+      first = choose(next(0), first, "");
+      std::vector<Way> now;
+      for (int64_t c = 0; c <= cap; ++c)
+        now.push_back(choose(next(c), after[static_cast<size_t>(c)], "\",\" ws "));
+      after = std::move(now);
     }
-    return add_rule("object", fmt::format("\"{{\" ws {} ws \"}}\"", first));
+    if (!first && could_repeat)
+      return unsupported(at, "\"minProperties\" above the number of \"properties\" and one more");
+    if (!first) return error(at, "no object has so many and so few properties");
+    return add_rule("object", fmt::format("\"{{\" ws {} ws \"}}\"", *first));
+  }
+
+  /// What "propertyNames" says beyond that names are texts, which zod writes.
+  static bool binds_names(const Json& schema) {
+    if (!schema.contains("propertyNames")) return false;
+    const Json& names = schema["propertyNames"];
+    return names != true && names != Json::object() && names != Json{{"type", "string"}};
+  }
+
+  /// A property that is none of `names`, as a rule; empty: there may be none.
+  Result<std::string> other_members(const Json& schema, const std::set<std::string>& names,
+                                    const std::set<std::string>& missing, const Place& at) {
+    std::set<std::string> taken = names;
+    taken.insert(missing.begin(), missing.end());
+    if (schema.contains("patternProperties") && !schema["patternProperties"].empty()) {
+      if (binds_names(schema))
+        return unsupported(at, "\"propertyNames\" beside \"patternProperties\"");
+      return pattern_members(schema["patternProperties"], taken, at);
+    }
+    const bool is_free = !schema.contains("properties") && !schema.contains("additionalProperties");
+    std::string value;
+    if (schema.contains("additionalProperties") && schema["additionalProperties"] != false)
+      value = BM_TRY(visit(schema["additionalProperties"], at.below("additionalProperties")));
+    else if (is_free)
+      value = "value";
+    if (!binds_names(schema)) {
+      if (value.empty()) return std::string();
+      return add_rule("other", other_name(taken) + " \":\" ws " + value);
+    }
+    if (!taken.empty())
+      return unsupported(at, "\"propertyNames\" beside \"properties\" or \"required\"");
+    if (value.empty()) return std::string();
+    const Json text = BM_TRY(merge(Json{{"type", "string"}}, schema["propertyNames"], at));
+    return add_rule("other", BM_TRY(visit(text, at.below("propertyNames"))) + " \":\" ws " + value);
+  }
+
+  /// The text that every match of a pattern begins with; empty: none that is known.
+  static std::string literal_start(const std::string& pattern) {
+    std::string out;
+    if (!pattern.starts_with('^') || pattern.find('|') != std::string::npos) return out;
+    for (size_t i = 1; i < pattern.size(); ++i) {
+      if (std::string_view("$.[]()*+?{}\\").find(pattern[i]) != std::string_view::npos) {
+        // Of what is repeated there may be none.
+        const bool may_be_none = pattern[i] == '*' || pattern[i] == '?' || pattern[i] == '{';
+        if (may_be_none) {
+          while (!out.empty() && (out.back() & 0xC0) == 0x80) out.pop_back();
+          if (!out.empty()) out.pop_back();
+        }
+        break;
+      }
+      out += pattern[i];
+    }
+    return out;
+  }
+
+  /// Names of patterns: of different schemas only where no name can match two of them, and none
+  /// that "properties" has.
+  Result<std::string> pattern_members(const Json& patterns, const std::set<std::string>& taken,
+                                      const Place& at) {
+    if (!patterns.is_object()) return error(at, "\"patternProperties\" is an object");
+    std::vector<std::string> starts;
+    std::vector<const Json*> schemas;
+    std::string out;
+    for (const auto& [pattern, schema] : patterns.items()) {
+      const Place below = at.below("patternProperties").below(pattern);
+      const std::string start = literal_start(pattern);
+      for (const std::string& name : taken)
+        if (start.empty() || name.starts_with(start))
+          return unsupported(below, "a pattern that the property " + shown(name) + " might match");
+      for (size_t i = 0; i < starts.size(); ++i)
+        if (*schemas[i] != schema && (start.starts_with(starts[i]) || starts[i].starts_with(start)))
+          return unsupported(below, "a pattern that a name of another might match");
+      starts.push_back(start);
+      schemas.push_back(&schema);
+      if (schema == false) continue;
+      auto name = grammar_of_regex(pattern);
+      if (!name) return error(below, name.error().message, name.error().code);
+      out += fmt::format("{}\"\\\"\" {} \"\\\":\" ws {}", out.empty() ? "" : " | ", *name,
+                         BM_TRY(visit(schema, below)));
+    }
+    return out.empty() ? out : add_rule("other", out);
   }
 
   /// A name in quotes that is none of `names`, written without escapes.

@@ -1,6 +1,7 @@
 #include "models/grammar/number_grammar.h"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include <fmt/format.h>
@@ -69,6 +70,122 @@ std::string gbnf_integers(std::optional<int64_t> least, std::optional<int64_t> m
   std::string out;
   for (const std::string& c : choices) out += (out.empty() ? "" : " | ") + c;
   return "(" + out + ")";
+}
+
+namespace {
+
+/// Natural numbers that `step` divides, by their remainder digit by digit.
+class Multiples {
+ public:
+  Multiples(uint64_t step, const std::function<std::string(const std::string&)>& add_rule)
+      : step_(step), add_rule_(add_rule) {}
+
+  /// Those in [low, high] of one number of digits; empty: none.
+  std::string of_one_length(uint64_t low, uint64_t high) {
+    low_ = std::to_string(low);
+    high_ = std::to_string(high);
+    return from(0, 0, true, true);
+  }
+
+ private:
+  /// From digit `at` on, behind digits with the remainder `rest`, which are those of an end where
+  /// it is tight; empty: none.
+  std::string from(size_t at, uint64_t rest, bool is_low, bool is_high) {
+    const size_t left = low_.size() - at;
+    if (left == 0) return rest == 0 ? "\"\"" : "";
+    const bool is_free = !is_low && !is_high;
+    const auto key = std::pair(left, rest);
+    if (is_free)
+      if (const auto known = free_.find(key); known != free_.end()) return known->second;
+    std::vector<std::pair<std::string, std::string>> choices;  // what follows, digits
+    const char first = is_low ? low_[at] : '0', last = is_high ? high_[at] : '9';
+    for (char digit = first; digit <= last; ++digit) {
+      const std::string more =
+          from(at + 1, (rest * 10 + static_cast<uint64_t>(digit - '0')) % step_,
+               is_low && digit == first, is_high && digit == last);
+      if (more.empty()) continue;
+      const auto same =
+          std::ranges::find(choices, more, &std::pair<std::string, std::string>::first);
+      if (same == choices.end())
+        choices.emplace_back(more, std::string(1, digit));
+      else
+        same->second += digit;
+    }
+    std::string out;
+    for (const auto& [more, digits] : choices)
+      out += fmt::format("{}[{}] {}", out.empty() ? "" : " | ", digits, more);
+    if (!out.empty()) out = is_free ? add_rule_(out) : "(" + out + ")";
+    if (is_free) free_[key] = out;
+    return out;
+  }
+
+  uint64_t step_;
+  const std::function<std::string(const std::string&)>& add_rule_;
+  std::string low_, high_;
+  std::map<std::pair<size_t, uint64_t>, std::string> free_;  // by digits left and remainder
+};
+
+}  // namespace
+
+std::optional<std::string> gbnf_multiples(
+    int64_t step, std::optional<int64_t> least, std::optional<int64_t> most,
+    const std::function<std::string(const std::string&)>& add_rule) {
+  constexpr uint64_t kMostStates = 4000, kMostListed = 1000, kFew = 20, kMostDigits = 15;
+  // What ends in zeros is a multiple of the rest with these zeros behind.
+  auto core = static_cast<uint64_t>(step);
+  uint64_t power = 1;
+  std::string zeros;
+  for (; core % 10 == 0; core /= 10) {
+    power *= 10;
+    zeros += '0';
+  }
+  const uint64_t digits = std::clamp<uint64_t>(kMostStates / core, 1, kMostDigits);
+  uint64_t far = 1;
+  for (uint64_t i = 0; i < digits; ++i) far *= 10;
+  Multiples multiples(core, add_rule);
+  std::string out;
+  const auto add = [&](std::string_view sign, const std::string& numbers) {
+    if (!numbers.empty()) out += fmt::format("{}{}({})", out.empty() ? "" : " | ", sign, numbers);
+  };
+  /// Those above 0; false where there are too many.
+  const auto add_positive = [&](std::string_view sign, int64_t low, std::optional<int64_t> high) {
+    const uint64_t from = (static_cast<uint64_t>(std::max<int64_t>(low, 1)) + power - 1) / power;
+    const uint64_t to =
+        high ? static_cast<uint64_t>(*high) / power : std::max(far - 1, from + 10 * core);
+    if (from > to) return true;
+    std::string numbers;
+    const auto choose = [&](const std::string& one) {
+      numbers += fmt::format("{}{}{}", numbers.empty() ? "" : " | ", one,
+                             zeros.empty() ? "" : " \"" + zeros + "\"");
+    };
+    const uint64_t count = to / core - (from - 1) / core;
+    const bool is_automaton = core * std::to_string(to).size() <= kMostStates;
+    if (count <= kFew || (!is_automaton && count <= kMostListed)) {
+      for (uint64_t n = (from + core - 1) / core * core; n <= to; n += core)
+        choose(fmt::format("\"{}\"", n));
+    } else if (is_automaton) {
+      uint64_t begin = from;
+      while (begin <= to) {
+        const uint64_t end =
+            std::min<uint64_t>(to, std::stoull(std::string(std::to_string(begin).size(), '9')));
+        if (const std::string some = multiples.of_one_length(begin, end); !some.empty())
+          choose(some);
+        begin = end + 1;
+      }
+    } else {
+      return false;
+    }
+    add(sign, numbers);
+    return true;
+  };
+  if ((!least || *least <= 0) && (!most || *most >= 0)) add("", "\"0\"");
+  if (!most || *most > 0)
+    if (!add_positive("", least.value_or(1), most)) return std::nullopt;
+  if (!least || *least < 0)
+    if (!add_positive("\"-\" ", most && *most < 0 ? -*most : 1,
+                      least ? std::optional(-*least) : std::nullopt))
+      return std::nullopt;
+  return out;
 }
 
 namespace {

@@ -2,6 +2,7 @@
 // Ranges of integers and of decimal fractions as GBNF.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -10,6 +11,14 @@ namespace bm::models {
 /// GBNF of the decimal integers in [least, most], without leading zeros; an end that is open is 16
 /// digits away, or one digit more than the other end. least ≤ most.
 std::string gbnf_integers(std::optional<int64_t> least, std::optional<int64_t> most);
+
+/// GBNF of the multiples of `step` ≥ 1 in [least, most], without leading zeros: an automaton of the
+/// remainders, digit by digit. An open end is as many digits away as that automaton may have, up to
+/// 15. `add_rule` takes the body of a rule and gives its name.
+/// Empty where there is none; nullopt where it gets too large.
+std::optional<std::string> gbnf_multiples(
+    int64_t step, std::optional<int64_t> least, std::optional<int64_t> most,
+    const std::function<std::string(const std::string& body)>& add_rule);
 
 /// An end of a range. `digits`: those behind the point, at most kMostDigits.
 struct DecimalBound {

@@ -40,6 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view body(reinterpret_cast<const char*>(data), size);
   check_generation(bm::serve::parse_chat(body));
   check_generation(bm::serve::parse_completion(body));
+  check_generation(bm::serve::parse_response(body));
   check_error(bm::serve::parse_tokenize(body));
   check_error(bm::serve::parse_detokenize(body));
   // The same text in pieces of any size is cut at the same place.

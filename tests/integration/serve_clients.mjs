@@ -54,6 +54,42 @@ assert.ok(Math.abs(vectors.data[0].embedding.reduce((s, x) => s + x * x, 0) - 1)
 const plain = await client.embeddings.create({model, input: "warranty", encoding_format: "float"});
 assert.deepEqual(Array.from(vectors.data[1].embedding), plain.data[0].embedding.map(Math.fround));
 
+// The same chats in the form of "Responses".
+const asked = {model, input: messages[0].content, max_output_tokens: 40, temperature: 0};
+const response = await client.responses.create({...asked, metadata: {who: "test"}});
+assert.equal(response.output_text, whole.choices[0].message.content);
+assert.deepEqual([response.status, response.incomplete_details.reason, response.output[0].type, response.metadata.who],
+  ["incomplete", "max_output_tokens", "message", "test"]);
+assert.deepEqual([response.usage.input_tokens, response.usage.output_tokens], [whole.usage.prompt_tokens, 40]);
+const told = client.responses.stream(asked);
+let deltas = "", events = [];
+for await (const event of told) {
+  if (event.type === "response.output_text.delta") deltas += event.delta;
+  assert.equal(event.sequence_number, events.length);
+  events.push(event.type);
+}
+assert.deepEqual(events.filter(e => !e.endsWith(".delta")), ["response.created", "response.in_progress", "response.output_item.added",
+  "response.content_part.added", "response.output_text.done", "response.content_part.done", "response.output_item.done",
+  "response.incomplete"]);
+const final = await told.finalResponse();
+assert.equal(deltas, response.output_text);
+assert.deepEqual([final.output_text, final.usage.output_tokens, final.status], [response.output_text, 40, "incomplete"]);
+const flat = tools.map(t => ({type: "function", strict: true, ...t.function}));
+const caller = client.responses.stream({model, input: asked.input, tools: flat, tool_choice: "required", parallel_tool_calls: false, temperature: 0});
+const call = (await caller.finalResponse()).output[0];
+assert.deepEqual([call.type, call.name, call.arguments], ["function_call", "weather", made.message.tool_calls[0].function.arguments]);
+const answered = await client.responses.create({model, temperature: 0, max_output_tokens: 5, tools: flat, input: [
+  {role: "user", content: asked.input}, call, {type: "function_call_output", call_id: call.call_id, output: "sun"}]});
+assert.equal(answered.output_text, back.choices[0].message.content);
+const bound = await client.responses.parse({model, input: asked.input, temperature: 1.5,
+  text: {format: {type: "json_schema", name: "n", strict: true, schema}}});
+assert.deepEqual([bound.status, [3, 4, 5].includes(bound.output_parsed.a)], ["completed", true]);
+const likely = await client.responses.create({...asked, include: ["message.output_text.logprobs"], top_logprobs: 2});
+const shares = likely.output[0].content[0].logprobs;
+assert.deepEqual([shares.length, shares[0].top_logprobs.length, shares.map(l => l.token).join("")], [40, 2, likely.output_text]);
+await assert.rejects(client.responses.create({...asked, previous_response_id: response.id}),
+  e => e instanceof OpenAI.BadRequestError && e.param === "previous_response_id");
+
 // Cancelling a stream ends the request in the server.
 const before = await metric('bellmetal:request_success_total{model_name="' + model + '",finished_reason="abort"}');
 const long = await client.completions.create({model, prompt: "a", max_tokens: 480, n: 16, stream: true});

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Programs of others against `bellmetal serve`: OpenAI's client for JavaScript, and Chromium on the page.
+"""Programs of others against `bellmetal serve`: OpenAI's client for JavaScript, and Chromium on the page and on
+pages of other origins.
 
 usage: serve_clients_test.py BELLMETAL
 
@@ -8,6 +9,7 @@ the page Chromium. Ends with 77 and the reason when the packages cannot be had.
 """
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -44,12 +46,15 @@ def main():
         template = os.path.join(folder, "template.jinja")
         with open(template, "w", encoding="utf-8") as file:
             file.write(serve_test.TEMPLATE)
-        server = serve_test.Server("--chat-template", template)
+        with socket.socket() as free:  # of a page elsewhere
+            free.bind(("127.0.0.1", 0))
+            page_port = str(free.getsockname()[1])
+        server = serve_test.Server("--chat-template", template, "--cors-origin", "http://localhost:" + page_port)
         runs = [["serve_clients.mjs"]]
         if chromium:
-            runs.append(["serve_page.mjs", chromium])
+            runs += [["serve_page.mjs", chromium], ["serve_origins.mjs", chromium, page_port]]
         else:
-            print("the page was not tried: Chromium is not installed")
+            print("pages were not tried: Chromium is not installed")
         codes = [subprocess.run(["node", os.path.join(HERE, script), str(server.port), *rest], cwd=node_folder,
                                 timeout=seconds(300), check=False).returncode for script, *rest in runs]
         codes.append(server.stop())

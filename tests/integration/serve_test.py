@@ -288,6 +288,44 @@ class Serve(unittest.TestCase):
         free = self.chat(tools=[WEATHER], max_tokens=5)
         self.assertEqual((free["finish_reason"], "tool_calls" in free["message"]), ("length", False))
 
+    def test_responses_are_chats_in_another_form(self):
+        chat = {"messages": [{"role": "user", "content": PROMPTS[0]}], "temperature": 0, "max_tokens": TOKENS}
+        text = json.loads(self.server.ask("POST", "/v1/chat/completions", chat)[2])["choices"][0]["message"]["content"]
+        body = {"input": PROMPTS[0], "temperature": 0, "max_output_tokens": TOKENS}
+        status, _, data = self.server.ask("POST", "/v1/responses", body)
+        self.assertEqual(status, 200, data)
+        whole = json.loads(data)
+        self.assertEqual([whole["object"], whole["status"], whole["store"], whole["error"]], ["response", "incomplete", False, None])
+        self.assertEqual(whole["output"][0]["content"], [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}])
+        self.assertEqual(whole["usage"]["output_tokens"], TOKENS)
+        self.assertEqual(whole["usage"]["total_tokens"], TOKENS + whole["usage"]["input_tokens"])
+        status, headers, data = self.server.ask("POST", "/v1/responses", {**body, "stream": True})
+        self.assertEqual((status, headers["Content-Type"]), (200, "text/event-stream"))
+        blocks = [b.split("\n") for b in data.decode().split("\n\n")[:-1]]
+        events = [json.loads(b[1].removeprefix("data: ")) for b in blocks]
+        self.assertEqual([b[0] for b in blocks], ["event: " + e["type"] for e in events])
+        self.assertEqual([e["sequence_number"] for e in events], list(range(len(events))))
+        self.assertEqual("".join(e["delta"] for e in events if e["type"] == "response.output_text.delta"), text)
+        self.assertEqual(events[0]["response"]["status"], "in_progress")
+        last = events[-1]
+        self.assertEqual(last["type"], "response.incomplete")
+        self.assertEqual(last["response"]["output"][0]["content"], whole["output"][0]["content"])
+        for extra, error in (({"store": True}, "store"), ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+                             ({"text": {"format": {"type": "json_schema", "name": "n", "schema": {"not": {}}}}}, "text.format"),
+                             ({"tools": [{"type": "function", "name": "f", "parameters": {"not": {}}}], "tool_choice": "required"},
+                              "tools[0].parameters")):
+            status, _, data = self.server.ask("POST", "/v1/responses", {**body, **extra})
+            self.assertEqual((status, json.loads(data)["error"]["param"]), (400, error), data)
+
+    def test_repetitions_do_not_go_on(self):
+        prompt = "free software and free software and free"
+        plain = self.server.complete(prompt)["choices"][0]["text"]
+        self.assertTrue(plain.startswith(" "), plain)
+        for fields, goes_on in (({"dry_sequence_breakers": []}, False), ({"dry_penalty_last_n": 0}, True),
+                                ({"dry_sequence_breakers": ["e", "fr"]}, True), ({"dry_allowed_length": 1000}, True)):
+            text = self.server.complete(prompt, dry_multiplier=100, **fields)["choices"][0]["text"]
+            self.assertEqual(text.startswith(plain[:2]), goes_on, (fields, text))
+
     def test_penalties_and_biases(self):
         plain = self.server.complete(PROMPTS[0])["choices"][0]["text"]
         self.assertNotEqual(self.server.complete(PROMPTS[0], repetition_penalty=50)["choices"][0]["text"], plain)
@@ -475,6 +513,7 @@ class Serve(unittest.TestCase):
                 ("/v1/completions", {"prompt": 7}, 400), ("/v1/completions", "[" * 100000, 400),
                 ("/v1/completions", {"prompt": "a", "model": "none"}, 404),
                 ("/v1/completions", {"prompt": "a", "max_tokens": 513}, 400),
+                ("/v1/completions", {"prompt": "a", "suffix": "b"}, 400),
                 ("/v1/completions", {"prompt": "a" * 600}, 400), ("/v1/completions", {"prompt": [100000]}, 400),
                 ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400),
                 ("/v1/nothing", {}, 404), ("/v1/completions", "x" * (2 << 20), 413)]:
@@ -700,6 +739,48 @@ class ServeSlow(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
             self.assertNotIn("sesame", "".join(server.lines))
 
+    def test_pages_of_other_origins_ask_where_they_may(self):
+        page, other = "http://localhost:3000", "https://other.example"
+        ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type,x-stainless-os"}
+        cors = lambda headers: {k.lower(): v for k, v in headers.items() if k.lower().startswith("access-control") or k == "Vary"}
+
+        def preflight(server, origin, path="/v1/responses", **more):
+            status, headers, data = server.ask("OPTIONS", path, None, Origin=origin, **{**ask, **more})
+            return status, cors(headers), data
+        closed = Server()
+        self.assertEqual(preflight(closed, page)[:2], (405, {}))
+        self.assertEqual(cors(closed.ask("GET", "/v1/models", Origin=page)[1]), {})
+        self.assertEqual(closed.stop(), 0)
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("sesame\n")
+            file.flush()
+            server = Server("--api-key-file", file.name, "--cors-origin", page, "--cors-origin", "https://a.example")
+        allowed = {"vary": "Origin", "access-control-allow-origin": page,
+                   "access-control-expose-headers": "X-Request-Id, X-Prefix-Hash, Retry-After"}
+        # The question comes without a key.
+        self.assertEqual(preflight(server, page), (204, {**allowed, "access-control-allow-methods": "POST", "access-control-max-age": "600",
+                                                         "access-control-allow-headers": ask["Access-Control-Request-Headers"]}, b""))
+        self.assertEqual(preflight(server, page, "/v1/models")[1]["access-control-allow-methods"], "GET, HEAD")
+        self.assertEqual(preflight(server, page, "/nothing")[0], 404)
+        status, headers, data = preflight(server, other)
+        self.assertEqual((status, headers), (403, {"vary": "Origin"}))
+        self.assertIn("--cors-origin", json.loads(data)["error"]["message"])
+        # Answers, errors among them, can be read; those to others cannot.
+        for origin, expected in ((page, allowed), (other, {"vary": "Origin"}), (page + "x", {"vary": "Origin"}), ("null", {"vary": "Origin"})):
+            for key, code in (("Bearer sesame", 200), ("Bearer wrong", 401)):
+                status, headers, _ = server.ask("POST", "/tokenize", {"prompt": "a"}, Origin=origin, Authorization=key)
+                self.assertEqual((status, cors(headers)), (code, expected))
+        self.assertEqual(server.stop(), 0)
+        server = Server(environment={"BM_SERVE_CORS_ORIGIN": "*"})
+        self.assertEqual(preflight(server, other)[1]["access-control-allow-origin"], "*")
+        status, headers, _ = server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, "stream": True}, Origin=other)
+        self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (200, "*"))
+        self.assertIsNone(server.ask("GET", "/v1/models")[1]["Access-Control-Allow-Origin"])
+        self.assertEqual(server.stop(), 0)
+        done = subprocess.run([BELLMETAL, "serve", MODEL, "--cors-origin", "https://a.example/"], stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("https://chat.example.org", done.stderr)
+
     def test_options_come_from_the_environment_and_strangers_are_kept_out(self):
         server = Server(environment={"BM_SERVE_CTX": "64", "BM_SERVE_SEQUENCES": "1"})
         self.assertEqual(json.loads(server.ask("GET", "/v1/models")[2])["data"][0]["max_model_len"], 64)
@@ -742,6 +823,30 @@ class ServeSlow(unittest.TestCase):
             self.assertNotIn(greedy[0], other)
             self.assertEqual(server.stop(), 0)
 
+    def test_gaps_are_filled_by_the_files_tokens(self):
+        # The names of Code Llama's files, and the newer ones; any tokens will do.
+        for names in ("{}_token_id", "fim_{:.3}_token_id"):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "fim.gguf")
+                before, behind, middle = 270, 271, 272
+                add_keys(MODEL, path, {"tokenizer.ggml." + names.format(role): token
+                                       for role, token in (("prefix", before), ("suffix", behind), ("middle", middle))})
+                server = Server(model=path)
+                plain = lambda text: json.loads(server.ask("POST", "/tokenize", {"prompt": text, "add_special": False})[2])["tokens"]
+                bos = json.loads(server.ask("POST", "/tokenize", {"prompt": ""})[2])["tokens"]
+                # The answers of /infill of llama-server (libllama 0.7.0) with such a file.
+                for text, suffix, llama in (("Permission is", " granted", " 1. By c"), ("", "of charge", " GNU GEN"), ("free", "\n", ". AGGREG")):
+                    tokens = [*bos, before, *plain(text), behind, *plain(suffix), middle]
+                    fields = {"logprobs": 1, "max_tokens": 8}
+                    expected, got = (server.complete(p, **fields, **f) for p, f in ((tokens, {}), (text, {"suffix": suffix})))
+                    self.assertEqual(got["usage"]["prompt_tokens"], len(tokens))
+                    self.assertEqual(got["choices"], expected["choices"])
+                    self.assertEqual(got["choices"][0]["text"], llama)
+                    if text:
+                        self.assertEqual(server.complete(plain(text), suffix=suffix, **fields)["choices"], expected["choices"])
+                self.assertEqual(server.complete("a", suffix="", **fields)["choices"], server.complete("a", **fields)["choices"])
+                self.assertEqual(server.stop(), 0)
+
     def test_recurrent_models(self):
         try:
             import numpy  # noqa: F401  what writes the models needs it
@@ -770,6 +875,25 @@ class ServeSlow(unittest.TestCase):
                 events = server.events("/v1/completions", {"prompt": PROMPTS[0], "max_tokens": 8, "temperature": 0})
                 self.assertEqual("".join(e["choices"][0]["text"] for e in events), alone[0])
                 self.assertEqual(server.stop(), 0)
+
+    def test_reasoning_is_an_item_of_its_own(self):
+        with tempfile.NamedTemporaryFile("w") as template:
+            template.write("{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}<think>")
+            template.flush()
+            server = Server("--chat-template", template.name)
+        chat = {"messages": [{"role": "user", "content": PROMPTS[0]}], "temperature": 0, "max_tokens": TOKENS}
+        message = json.loads(server.ask("POST", "/v1/chat/completions", chat)[2])["choices"][0]["message"]
+        whole = json.loads(server.ask("POST", "/v1/responses", {"input": PROMPTS[0], "temperature": 0, "max_output_tokens": TOKENS})[2])
+        self.assertEqual([(i["type"], i["content"], i["summary"]) for i in whole["output"]],
+                         [("reasoning", [{"type": "reasoning_text", "text": message["reasoning_content"]}], [])])
+        self.assertEqual(whole["usage"]["output_tokens_details"]["reasoning_tokens"], TOKENS)
+        # It goes back as what the assistant thought: the same prompt as a chat's.
+        body = {"input": [{"role": "user", "content": "a"}, *whole["output"], {"role": "assistant", "content": "b"}], "max_output_tokens": 1}
+        chat = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b",
+                                                               "reasoning_content": message["reasoning_content"]}], "max_tokens": 1}
+        self.assertEqual(json.loads(server.ask("POST", "/v1/responses", body)[2])["usage"]["input_tokens"],
+                         json.loads(server.ask("POST", "/v1/chat/completions", chat)[2])["usage"]["prompt_tokens"])
+        self.assertEqual(server.stop(), 0)
 
     def test_guesses_change_no_token(self):
         prompt = "Permission is hereby granted, free of charge. Permission is hereby granted, free"

@@ -55,6 +55,18 @@ SCHEMAS = [
     {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#"}, "maxItems": 2}}},
     {"type": "integer", "minimum": -1050, "maximum": 99}, {"type": "integer", "minimum": 7}, {"type": "integer", "maximum": -3},
     {"type": "number", "minimum": -12, "maximum": -3}, {"type": "number", "minimum": 5}, {"type": "number", "maximum": 0},
+    {"type": "integer", "multipleOf": 7}, {"type": "integer", "multipleOf": 250, "minimum": -1000, "maximum": 123456},
+    {"type": "number", "multipleOf": 12, "minimum": 5.5}, {"allOf": [{"type": "integer", "multipleOf": 4}, {"multipleOf": 6, "minimum": 1}]},
+    {"type": "object", "minProperties": 1, "maxProperties": 3, "additionalProperties": {"type": "integer"}},
+    {"properties": {"a": {}, "b": {"type": "null"}, "c": {}}, "minProperties": 2, "maxProperties": 2},
+    {"properties": {"a": {"type": "null"}, "b": {"type": "null"}}, "additionalProperties": {"type": "integer"}, "minProperties": 3},
+    {"patternProperties": {"^[a-z]{2}$": {"type": "integer"}}, "additionalProperties": False, "minProperties": 1},
+    {"properties": {"id": {"type": "integer"}}, "required": ["id"], "patternProperties": {"^x-": {"type": "string"}, "^n_[0-9]+": {"type": "null"}}},
+    {"patternProperties": {"a|b": {"type": "boolean"}}, "additionalProperties": {"type": "string"}},
+    {"propertyNames": {"enum": ["en", "de"]}, "additionalProperties": {"type": "string"}, "minProperties": 1},
+    {"type": "object", "propertyNames": {"pattern": "^[A-Z]+$"}, "additionalProperties": {"type": "null"}},
+    {"allOf": [{"enum": ["a", "b", {"c": 1}]}, {"enum": ["b", {"c": 1}]}]}, {"const": "c", "enum": ["a", "c"]},
+    {"allOf": [{"type": "array", "items": {"type": "integer"}}, {"items": {"minimum": 3, "maximum": 9}, "maxItems": 3}]},
     {"$ref": "#/definitions/p", "minimum": 3, "definitions": {"p": {"type": "integer", "maximum": 30}}},
 ]
 
@@ -72,6 +84,8 @@ def random_schema(rng, depth):
             schema[rng.choice(["minimum", "exclusiveMinimum"])] = low - 1
         if rng.random() < 0.7:
             schema[rng.choice(["maximum", "exclusiveMaximum"])] = high + 1
+        if rng.random() < 0.3:
+            schema["multipleOf"] = rng.choice([2, 3, 5, 10, 16, 60, 99, 100, 750])
         return schema
     if kind == "number":
         low = rng.choice([rng.randint(-50, 50), rng.randint(-5000000, 5000000) / 10 ** rng.randint(1, 6)])
@@ -97,6 +111,12 @@ def random_schema(rng, depth):
         schema["required"] = [n for n in names if rng.random() < 0.5]
         if rng.random() < 0.6:
             schema["additionalProperties"] = rng.choice([True, False, random_schema(rng, 0)])
+        if rng.random() < 0.3:
+            schema["minProperties"] = rng.randint(0, len(names))
+        if rng.random() < 0.3:
+            schema["maxProperties"] = max(schema.get("minProperties", 0), len(schema["required"])) + rng.randint(0, 2)
+        if rng.random() < 0.3:
+            schema["patternProperties"] = {"^x" + rng.choice(["", "-", "[0-9]+$"]): random_schema(rng, 0)}
         return schema
     if kind == "array":
         schema = {"type": "array", "items": random_schema(rng, depth - 1)}
@@ -176,7 +196,7 @@ def main():
     for number, (schema, answer) in enumerate(zip(schemas, answers)):
         if "error" in answer:
             refused += 1
-            known = "not supported|allows nothing|not allowed|no array has|too"
+            known = "not supported|allows nothing|not allowed|no array has|no object has|no multiple|too"
             may_be_refused = number >= len(SCHEMAS) and re.search(known, answer["error"])
             if not may_be_refused:
                 wrong += 1

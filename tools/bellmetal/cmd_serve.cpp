@@ -33,6 +33,10 @@ void add_serve(CLI::App& app, Run& run) {
   option("--listen", o.listen, "ADDRESS:PORT; port 0 takes any that is free");
   option("--api-key-file", o.api_key_file, "A file whose first line clients must send");
   flag("--allow-anyone", o.allows_anyone, "Listen beyond this machine without an API key");
+  option("--cors-origin", o.cors_origins,
+         "Web pages of this origin (https://chat.example.org; *: any) may ask; repeatable")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   option("--sequences", o.sequences, "Requests computed together")->check(CLI::Range(1U, 64U));
   option("--ctx", o.context, "Positions of a request; 0: the model's, at most 4096")
       ->check(CLI::Range(0U, 1U << 24));

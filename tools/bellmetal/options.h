@@ -31,6 +31,13 @@ struct SamplingOptions {
   float top_p = 1;
   float min_p = 0;
   float typical_p = 1;
+  float top_n_sigma = 0;  ///< 0: all
+  float dynatemp_range = 0, dynatemp_exponent = 1;
+  float xtc_probability = 0, xtc_threshold = 0.1f;
+  float dry_multiplier = 0, dry_base = 1.75f;
+  uint32_t dry_allowed_length = 2;
+  int64_t dry_last_n = -1;                ///< −1: all
+  std::vector<std::string> dry_breakers;  ///< empty: the usual ones; "none"
   float repeat_penalty = 1;
   uint32_t repeat_window = 64;
   float frequency_penalty = 0;
@@ -72,6 +79,7 @@ struct ServeOptions {
   std::string listen = "127.0.0.1:8080";
   std::string api_key_file;
   bool allows_anyone = false;
+  std::vector<std::string> cors_origins;  ///< of pages that may ask; "*": any
   uint32_t sequences = 8;
   uint32_t context = 0;    ///< 0: min(model's, 4096)
   uint32_t cache_mib = 0;  ///< 0: a context for every sequence

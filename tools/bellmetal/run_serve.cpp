@@ -84,8 +84,9 @@ std::string path_of(const std::string& text) {
 }
 
 /// What would otherwise look like a fault of a model's file, when it is loaded.
-/// Errors: kInvalidArgument naming --device or --ctx.
+/// Errors: kInvalidArgument naming --device, --ctx or --cors-origin.
 Status check_options(const ServeOptions& o) {
+  BM_TRY(serve::check_origins(o.cors_origins));
   if (!o.device.empty())
     for (const std::string& name : runtime::device_list(o.device))
       BM_TRY(runtime::check_device_name(name));
@@ -218,7 +219,8 @@ int run_serve(const ServeOptions& o) {
   serve::ServerOptions options{.body_bytes = size_t{o.body_mib} << 20,
                                .connections = o.connections,
                                .idle_seconds = o.idle_seconds,
-                               .has_access_log = !o.has_no_access_log};
+                               .has_access_log = !o.has_no_access_log,
+                               .cors_origins = o.cors_origins};
   if (!o.api_key_file.empty()) {
     auto key = serve::read_api_key(o.api_key_file);
     if (!key) return report_file(key.error(), o.api_key_file, o.json);

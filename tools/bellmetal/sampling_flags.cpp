@@ -62,8 +62,23 @@ void add_truncation_flags(CLI::App& command, SamplingOptions& o) {
       ->check(number_between(0, 1))
       ->capture_default_str();
   command
+      .add_option("--top-nsigma,--top-n-sigma", o.top_n_sigma,
+                  "Keep logits within N standard deviations of the highest; 0: all")
+      ->check(number_between(0, 100))
+      ->capture_default_str();
+  command
+      .add_option("--xtc-probability", o.xtc_probability,
+                  "How often the likeliest tokens are left out but for the last; 0: never")
+      ->check(number_between(0, 1))
+      ->capture_default_str();
+  command
+      .add_option("--xtc-threshold", o.xtc_threshold,
+                  "The probability from which on XTC leaves out; above 0.5: none")
+      ->check(number_between(0, 1))
+      ->capture_default_str();
+  command
       .add_option("--mirostat", o.mirostat,
-                  "1 or 2: steer the surprise, in place of the four above; 0: off")
+                  "1 or 2: steer the surprise, in place of all these; 0: off")
       ->check(CLI::Range(0U, 2U))
       ->capture_default_str();
   command.add_option("--mirostat-ent", o.mirostat_tau, "Surprise that Mirostat aims at, bits")
@@ -72,6 +87,32 @@ void add_truncation_flags(CLI::App& command, SamplingOptions& o) {
   command.add_option("--mirostat-lr", o.mirostat_eta, "How fast Mirostat learns")
       ->check(number_between(0, 1))
       ->capture_default_str();
+}
+
+void add_dry_flags(CLI::App& command, SamplingOptions& o) {
+  command
+      .add_option("--dry-multiplier", o.dry_multiplier,
+                  "Above 0: what goes on with a repetition of tokens is less likely (DRY)")
+      ->check(number_between(0, 100))
+      ->capture_default_str();
+  command
+      .add_option("--dry-base", o.dry_base, "How much the penalty grows with each repeated token")
+      ->check(number_between(1, 100))
+      ->capture_default_str();
+  command
+      .add_option("--dry-allowed-length", o.dry_allowed_length,
+                  "Repetitions of fewer tokens cost nothing")
+      ->check(CLI::Range(0U, 1U << 20))
+      ->capture_default_str();
+  command
+      .add_option("--dry-penalty-last-n", o.dry_last_n,
+                  "Tokens that DRY looks back on; 0: off; -1: all")
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 24))
+      ->capture_default_str();
+  command
+      .add_option("--dry-sequence-breaker", o.dry_breakers,
+                  "No repetition goes across TEXT, in place of the usual ones; repeatable; none")
+      ->allow_extra_args(false);
 }
 
 void add_penalty_flags(CLI::App& command, SamplingOptions& o) {
@@ -154,8 +195,17 @@ void add_sampling_flags(CLI::App& command, SamplingOptions& o) {
                   "0: always the most likely token; higher: wilder")
       ->check(number_between(0, 100))
       ->capture_default_str();
+  command
+      .add_option("--dynatemp-range", o.dynatemp_range,
+                  "The temperature goes up and down by R with the entropy; 0: it does not")
+      ->check(number_between(0, 100))
+      ->capture_default_str();
+  command.add_option("--dynatemp-exp", o.dynatemp_exponent, "How the temperature follows")
+      ->check(number_between(0, 100))
+      ->capture_default_str();
   add_truncation_flags(command, o);
   add_penalty_flags(command, o);
+  add_dry_flags(command, o);
   for (CLI::Option* option : command.get_options())
     if (!option->get_lnames().empty())
       option->each(

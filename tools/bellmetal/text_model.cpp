@@ -43,19 +43,29 @@ Result<models::LogitBias> parse_logit_bias(const std::string& text) {
 }
 
 Result<models::SamplerOptions> sampler_options(const SamplingOptions& o) {
-  models::SamplerOptions out{.temperature = o.temperature,
-                             .top_k = o.top_k,
-                             .top_p = o.top_p,
-                             .min_p = o.min_p,
-                             .typical_p = o.typical_p,
-                             .repeat_penalty = o.repeat_penalty,
-                             .repeat_window = o.repeat_window,
-                             .frequency_penalty = o.frequency_penalty,
-                             .presence_penalty = o.presence_penalty,
-                             .mirostat = static_cast<models::Mirostat>(o.mirostat),
-                             .mirostat_tau = o.mirostat_tau,
-                             .mirostat_eta = o.mirostat_eta,
-                             .seed = o.seed.value_or(settings().seed)};
+  models::SamplerOptions out{
+      .temperature = o.temperature,
+      .dynatemp_range = o.dynatemp_range,
+      .dynatemp_exponent = o.dynatemp_exponent,
+      .top_n_sigma = o.top_n_sigma,
+      .top_k = o.top_k,
+      .top_p = o.top_p,
+      .min_p = o.min_p,
+      .typical_p = o.typical_p,
+      .xtc_probability = o.xtc_probability,
+      .xtc_threshold = o.xtc_threshold,
+      .dry = {.multiplier = o.dry_multiplier,
+              .base = o.dry_base,
+              .allowed_length = o.dry_allowed_length,
+              .last_n = o.dry_last_n < 0 ? UINT32_MAX : static_cast<uint32_t>(o.dry_last_n)},
+      .repeat_penalty = o.repeat_penalty,
+      .repeat_window = o.repeat_window,
+      .frequency_penalty = o.frequency_penalty,
+      .presence_penalty = o.presence_penalty,
+      .mirostat = static_cast<models::Mirostat>(o.mirostat),
+      .mirostat_tau = o.mirostat_tau,
+      .mirostat_eta = o.mirostat_eta,
+      .seed = o.seed.value_or(settings().seed)};
   for (const std::string& text : o.logit_bias)
     out.logit_bias.push_back(BM_TRY(parse_logit_bias(text)));
   return out;
@@ -208,10 +218,20 @@ Status finish_plan(const SamplingOptions& options, const TextModel& model, Sampl
   take("top-k", file.top_k, &s.top_k);
   take("top-p", file.top_p, &s.top_p);
   take("min-p", file.min_p, &s.min_p);
+  take("xtc-probability", file.xtc_probability, &s.xtc_probability);
+  take("xtc-threshold", file.xtc_threshold, &s.xtc_threshold);
   take("repeat-penalty", file.repeat_penalty, &s.repeat_penalty);
   take("repeat-last-n", file.repeat_window, &s.repeat_window);
   take("mirostat-ent", file.mirostat_tau, &s.mirostat_tau);
   take("mirostat-lr", file.mirostat_eta, &s.mirostat_eta);
+  if (s.dry.multiplier > 0) {
+    std::vector<std::string> breakers = options.dry_breakers;
+    if (breakers.empty()) breakers = models::default_dry_breakers();
+    if (breakers == std::vector<std::string>{"none"}) breakers.clear();
+    s.dry.breakers = std::make_shared<const models::DryBreakers>(
+        std::move(breakers),
+        [&text = model.tokenizer()](int32_t token) { return text.piece(token); });
+  }
   // In place of these, unless one of them is asked for.
   const auto is_given = [&](const char* name) { return options.given.contains(name); };
   if (std::ranges::none_of(std::initializer_list<const char*>{"top-k", "top-p", "min-p", "typical"},

@@ -272,6 +272,164 @@ TEST(SamplerChain, DrawsFollowTheProbabilitiesOfEverySampler) {
   expect_distribution(base, logits, softmax(even, 0.9f), mask);
 }
 
+std::vector<Candidate> of_probabilities(std::initializer_list<double> shares) {
+  std::vector<float> logits;
+  for (const double p : shares) logits.push_back(static_cast<float>(std::log(p)));
+  return candidates_of(logits, 1.0);
+}
+
+TEST(SamplerChain, XtcLeavesTheLeastLikelyOfTheTopChoices) {
+  const std::pair<double, std::set<int32_t>> rows[] = {
+      {0.5, {0, 1, 2, 3}}, {0.35, {0, 1, 2, 3}}, {0.25, {0, 2, 3}}, {0.15, {2, 3}}, {0.05, {3}}};
+  for (const auto& [threshold, want] : rows) {
+    auto c = of_probabilities({0.3, 0.4, 0.2, 0.1});
+    exclude_top_choices(c, threshold);
+    EXPECT_EQ(ids_of(c), want) << threshold;
+    EXPECT_TRUE(std::is_sorted(c.begin(), c.end(), is_likelier));
+  }
+  // Drawn for half of the tokens, after min-p; above 0.5 never.
+  const auto logits = random_logits(6, 12, 2);
+  const auto p = softmax(as_map(logits), 1);
+  const auto order = order_by(p);
+  std::set<int32_t> left(order.begin(), order.end());
+  for (const int32_t id : order)
+    if (left.size() > 1 && p.at(order[order.size() - left.size() + 1]) >= 0.1L) left.erase(id);
+  ASSERT_LT(left.size(), order.size());
+  auto want = p;
+  const auto without = restrict_to(p, left);
+  for (auto& [id, value] : want)
+    value = value / 2 + (without.contains(id) ? without.at(id) / 2 : 0);
+  SamplerOptions o{.temperature = 1, .xtc_probability = 0.5f, .xtc_threshold = 0.1f, .seed = 5};
+  expect_distribution(o, logits, want);
+  o.xtc_threshold = 0.6f;
+  expect_distribution(o, logits, p);
+}
+
+TEST(SamplerChain, TopNSigmaCutsBelowTheHighestLogit) {
+  // Mean 3.2, deviation 3.544.
+  const float logits[] = {0, 1, 2, 3, 10};
+  const std::pair<double, std::set<int32_t>> rows[] = {
+      {0, {0, 1, 2, 3, 4}}, {-1, {0, 1, 2, 3, 4}}, {1, {4}},
+      {2, {3, 4}},          {2.5, {2, 3, 4}},      {3, {0, 1, 2, 3, 4}}};
+  for (const auto& [n, want] : rows) {
+    auto c = candidates_of(logits, 1.0);
+    keep_top_n_sigma(c, n);
+    EXPECT_EQ(ids_of(c), want) << n;
+  }
+  const auto random = random_logits(9, 60, 3);
+  Real mean = 0, variance = 0;
+  for (const float l : random) mean += Real{l} / 60;
+  for (const float l : random) variance += (l - mean) * (l - mean) / 60;
+  std::set<int32_t> kept;
+  const Real least = *std::max_element(random.begin(), random.end()) - 1.5L * std::sqrt(variance);
+  for (size_t i = 0; i < random.size(); ++i)
+    if (random[i] >= least) kept.insert(static_cast<int32_t>(i));
+  // The cut is of logits, whatever the temperature.
+  expect_distribution({.temperature = 2, .top_n_sigma = 1.5f, .seed = 8}, random,
+                      restrict_to(softmax(as_map(random), 2), kept));
+}
+
+TEST(SamplerChain, TheDynamicTemperatureFollowsTheEntropy) {
+  EXPECT_DOUBLE_EQ(dynamic_temperature(of_probabilities({0.25, 0.25, 0.25, 0.25}), 1, 0.5, 1), 1.5);
+  EXPECT_NEAR(dynamic_temperature(of_probabilities({1 - 1e-12, 1e-12}), 1, 0.5, 1), 0.5, 1e-9);
+  // H = 0.562335 of at most 0.693147.
+  EXPECT_NEAR(dynamic_temperature(of_probabilities({0.75, 0.25}), 1, 0.5, 1), 0.5 + 0.811278, 1e-6);
+  EXPECT_NEAR(dynamic_temperature(of_probabilities({0.75, 0.25}), 0.2, 0.5, 2),
+              0.7 * 0.811278 * 0.811278, 1e-6);
+  EXPECT_DOUBLE_EQ(dynamic_temperature(of_probabilities({0.75, 0.25}), 1, 0.5, 0), 1.5);
+  // It comes last: of what top-p has left at temperature 1.
+  const auto logits = random_logits(12, 20, 3);
+  const auto p = softmax(as_map(logits), 1);
+  const auto kept = reference_top_p(p, 0.8f);
+  Real entropy = 0;
+  for (const auto& [id, value] : restrict_to(p, kept)) entropy -= value * std::log(value);
+  const Real evenness = entropy / std::log(static_cast<Real>(kept.size()));
+  const Real temperature = 0.4L + 1.2L * std::pow(evenness, 1.5L);
+  expect_distribution({.temperature = 1,
+                       .dynatemp_range = 0.6f,
+                       .dynatemp_exponent = 1.5f,
+                       .top_p = 0.8f,
+                       .seed = 4},
+                      logits, restrict_to(softmax(as_map(logits), temperature), kept));
+}
+
+/// n of apply_dry(), looked for token by token.
+size_t repeated(const std::vector<int32_t>& tokens, int32_t next, size_t limit) {
+  size_t best = 0;
+  for (size_t end = 0; end + 1 < tokens.size(); ++end) {
+    if (tokens[end + 1] != next) continue;
+    size_t n = 0;
+    while (n < limit && n <= end && tokens[end - n] == tokens[tokens.size() - 1 - n]) ++n;
+    best = std::max(best, n);
+  }
+  return best;
+}
+
+TEST(SamplerChain, DryGrowsWithTheRepetitionThatWouldGoOn) {
+  // a b c c b c y a b c: c goes on with "a b c", y with "b c", b with "c" alone.
+  const std::vector<int32_t> tokens = {0, 1, 2, 2, 1, 2, 3, 0, 1, 2};
+  std::vector<float> logits(5, 1.0f);
+  const DryOptions options{.multiplier = 0.8f, .base = 1.75f, .allowed_length = 2};
+  apply_dry(logits, tokens, 10, options);
+  EXPECT_FLOAT_EQ(logits[2], 1 - 0.8f * 1.75f);
+  EXPECT_FLOAT_EQ(logits[3], 1 - 0.8f);
+  for (const int32_t id : {0, 1, 4}) EXPECT_EQ(logits[static_cast<size_t>(id)], 1.0f) << id;
+  // Behind a breaker before the last two tokens only these count.
+  logits.assign(5, 1.0f);
+  apply_dry(logits, tokens, 2, options);
+  EXPECT_FLOAT_EQ(logits[2], 1 - 0.8f);
+  std::mt19937 random(4);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<int32_t> text(1 + random() % 40);
+    for (int32_t& t : text) t = static_cast<int32_t>(random() % 3);
+    DryOptions o{
+        .multiplier = 0.5f, .base = 1.5f, .allowed_length = static_cast<uint32_t>(random() % 4)};
+    const size_t limit = random() % (text.size() + 1);
+    logits.assign(3, 0.0f);
+    apply_dry(logits, text, limit, o);
+    for (int32_t id = 0; id < 3; ++id) {
+      const size_t n = repeated(text, id, limit);
+      const bool follows = std::find(text.begin() + 1, text.end(), id) != text.end();
+      const double want =
+          follows && n >= o.allowed_length ? -0.5 * std::pow(1.5, n - o.allowed_length) : 0;
+      EXPECT_NEAR(logits[static_cast<size_t>(id)], want, 1e-4 * std::abs(want)) << round;
+    }
+  }
+  // A long loop stays finite.
+  logits.assign(5, 1.0f);
+  apply_dry(logits, std::vector<int32_t>(500, 1), 500, options);
+  EXPECT_TRUE(std::isfinite(logits[1]) && logits[1] < -1e37f);
+}
+
+TEST(SamplerChain, DryStopsAtBreakers) {
+  const std::vector<std::string> pieces = {"a", "b", "\n", "x:", "<e", "nd>", "c"};
+  const auto breakers = std::make_shared<const DryBreakers>(
+      std::vector<std::string>{"\n", ":", "<end>"},
+      [&](int32_t id) { return pieces.at(static_cast<size_t>(id)); });
+  using Ids = std::vector<int32_t>;
+  EXPECT_TRUE(breakers->end_in(Ids{0, 2}));
+  EXPECT_TRUE(breakers->end_in(Ids{3}));
+  EXPECT_TRUE(breakers->end_in(Ids{0, 4, 5}));  // of two tokens
+  EXPECT_FALSE(breakers->end_in(Ids{4, 5, 0}));
+  EXPECT_FALSE(breakers->end_in(Ids{4, 6, 5}));
+  EXPECT_FALSE(breakers->end_in(Ids{2, 0}));
+  EXPECT_FALSE(breakers->end_in(Ids{}));
+  EXPECT_TRUE(breakers->are_in(3) && breakers->are_in(2));
+  EXPECT_FALSE(breakers->are_in(0) || breakers->are_in(5));
+  // "a b c" would go on with b, but not across the line's end; and a breaker costs nothing.
+  const float logits[] = {0, 1, 0.5f, 0, 0, 0, 0.9f};
+  const auto next = [&](const Ids& text, bool has_breakers) {
+    Sampler sampler({.temperature = 0,
+                     .dry = {.multiplier = 5, .breakers = has_breakers ? breakers : nullptr}});
+    sampler.accept_for_dry(text);
+    return sampler.sample(logits).value();
+  };
+  EXPECT_EQ(next({0, 6, 1, 0, 6}, true), 6);
+  EXPECT_EQ(next({0, 6, 1, 0, 2, 6}, true), 1);
+  EXPECT_EQ(next({2, 6, 1, 2, 6}, false), 6);
+  EXPECT_EQ(next({2, 6, 1, 2, 6}, true), 1);
+}
+
 TEST(SamplerChain, TopPAfterTypicalUsesTheProbabilitiesOfWhatIsLeft) {
   const auto logits = random_logits(8, 30, 2);
   const auto p = softmax(as_map(logits), 1);
@@ -349,6 +507,9 @@ TEST(SamplerChain, ExtremeLogitsGiveNoSurpriseAndNoCrash) {
 TEST(SamplerChain, RefusesWhatIsOutOfRange) {
   for (const SamplerOptions& o :
        {SamplerOptions{.typical_p = 0}, SamplerOptions{.frequency_penalty = NAN},
+        SamplerOptions{.dynatemp_range = -1}, SamplerOptions{.top_n_sigma = NAN},
+        SamplerOptions{.xtc_probability = 1.5f}, SamplerOptions{.xtc_threshold = -1},
+        SamplerOptions{.dry = {.multiplier = -1}}, SamplerOptions{.dry = {.base = 0.5f}},
         SamplerOptions{.presence_penalty = -101}, SamplerOptions{.mirostat_tau = 0},
         SamplerOptions{.mirostat_eta = 2}, SamplerOptions{.logit_bias = {{-1, 0.0f}}},
         SamplerOptions{.logit_bias = {{1, NAN}}}, SamplerOptions{.logit_bias = {{1, INFINITY}}}})

@@ -154,7 +154,8 @@ TEST(SamplerDefaults, AreWhatTheFileSays) {
   EXPECT_EQ(got.repeat_window, UINT32_MAX);
   EXPECT_EQ(got.repeat_penalty, 2.0f);
   EXPECT_EQ(got.mirostat, Mirostat::kV2);
-  EXPECT_FALSE(got.min_p || got.mirostat_tau || got.mirostat_eta);
+  EXPECT_EQ(got.xtc_probability, 0.5f);
+  EXPECT_FALSE(got.min_p || got.mirostat_tau || got.mirostat_eta || got.xtc_threshold);
 }
 
 TEST(SamplerDefaults, ThatAreNoneAreLeftOut) {

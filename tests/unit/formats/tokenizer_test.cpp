@@ -211,6 +211,30 @@ TEST(SpmTokenizer, KnowsTokensWithARole) {
   EXPECT_EQ(t->size(), 273u);
 }
 
+TEST(Tokenizer, PutsTextsAroundAGap) {
+  const std::vector<TestToken> names = {{"<fim_prefix>", 0, 3},
+                                        {"<fim_suffix>", 0, 4},
+                                        {"<fim_middle>", 0, 1},
+                                        {"<|file_sep|>", 0, 3}};
+  const std::vector<int32_t> before = {10, 11}, behind = {12};
+  // By their texts, whatever their type; another file ends the text.
+  const auto by_text = open(bpe_file("gpt-2", {}, {}, names));
+  ASSERT_TRUE(by_text);
+  EXPECT_EQ(*by_text->around_gap(before, behind),
+            (std::vector<int32_t>{256, 10, 11, 257, 12, 258}));
+  EXPECT_TRUE(by_text->is_end_of_generation(259));
+  // As the file says, in the newer words, then in those of older files.
+  GgufBuilder newer = tokenizer_file("llama", spm_tokens(names));
+  newer.i32("tokenizer.ggml.fim_pre_token_id", 20).i32("tokenizer.ggml.prefix_token_id", 21);
+  newer.i32("tokenizer.ggml.suffix_token_id", 22).i32("tokenizer.ggml.fim_pad_token_id", 23);
+  const auto by_key = open(newer);
+  ASSERT_TRUE(by_key);
+  EXPECT_EQ(*by_key->around_gap({}, behind), (std::vector<int32_t>{1, 20, 22, 12, 261}));
+  EXPECT_TRUE(by_key->is_end_of_generation(23));
+  EXPECT_EQ(open(tokenizer_file("llama", spm_tokens({})))->around_gap({}, {}).error().code,
+            Code::kUnsupported);
+}
+
 TEST(Tokenizer, ShowsIdsOutOfRangeAsReplacementCharacters) {
   const auto t = open(tokenizer_file("llama", spm_tokens(spm_words())));
   for (const int32_t id : {-1, 273, INT32_MAX, INT32_MIN}) {

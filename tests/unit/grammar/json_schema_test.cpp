@@ -279,25 +279,134 @@ TEST(JsonSchema, FormatsAreThoseOfTheStandard) {
   EXPECT_TRUE(takes(R"({"$id":"x","anyOf":[{"type":"null"}],"discriminator":{}})", "null"));
 }
 
+TEST(JsonSchema, MultiplesAreTakenDigitByDigit) {
+  for (const int64_t step : {1, 2, 3, 4, 7, 10, 12, 25, 37, 99, 100, 250, 999, 1000})
+    for (const auto& [least, most] : std::vector<std::pair<int64_t, int64_t>>{
+             {-1200, 2100}, {0, 300}, {1, 1000}, {-77, -1}, {990, 10100}}) {
+      const std::string schema = fmt::format(
+          R"({{"type":"integer","multipleOf":{},"minimum":{},"maximum":{}}})", step, least, most);
+      const auto gbnf = grammar_of_json_schema(schema);
+      bool is_any = false;
+      for (int64_t n = least; n <= most; ++n) is_any = is_any || n % step == 0;
+      ASSERT_EQ(gbnf.has_value(), is_any) << schema;
+      if (!gbnf) continue;
+      const auto grammar = Grammar::parse(*gbnf);
+      ASSERT_TRUE(grammar) << grammar.error().message;
+      GrammarMatcher matcher(std::make_shared<const Grammar>(*grammar), no_tokens());
+      for (int64_t n = least - 120; n <= most + 120; n += 1 + (n > 200 ? 7 : 0)) {
+        matcher.reset();
+        const bool is_taken =
+            matcher.accept_bytes(std::to_string(n)).has_value() && matcher.can_end();
+        EXPECT_EQ(is_taken, n >= least && n <= most && n % step == 0) << schema << " " << n;
+      }
+    }
+  EXPECT_TRUE(takes(R"({"type":"integer","multipleOf":7})", "123456789012340"));
+  EXPECT_FALSE(takes(R"({"type":"integer","multipleOf":7})", "123456789012341"));
+  EXPECT_FALSE(takes(R"({"type":"integer","multipleOf":7})", "07"));
+  EXPECT_FALSE(takes(R"({"type":"integer","multipleOf":7})", "-0"));
+  EXPECT_TRUE(takes(R"({"type":"number","multipleOf":5.0,"exclusiveMinimum":2.5})", "5"));
+  EXPECT_FALSE(takes(R"({"type":"number","multipleOf":5,"exclusiveMinimum":2.5})", "0"));
+  EXPECT_TRUE(takes(R"({"allOf":[{"multipleOf":4},{"multipleOf":6}],"type":"integer"})", "-36"));
+  EXPECT_FALSE(takes(R"({"allOf":[{"multipleOf":4},{"multipleOf":6}],"type":"integer"})", "18"));
+  // Large ones between narrow bounds are listed.
+  EXPECT_TRUE(
+      takes(R"({"type":"integer","multipleOf":10007,"minimum":0,"maximum":99999})", "70049"));
+  EXPECT_EQ(grammar_of_json_schema(R"({"multipleOf":0})").error().code, Code::kInvalidArgument);
+}
+
+TEST(JsonSchema, ObjectsHaveAsManyPropertiesAsAsked) {
+  constexpr auto kThree =
+      R"({"properties":{"a":{},"b":{},"c":{}},"required":["b"],"minProperties":2,"maxProperties":2})";
+  for (const char* text : {R"({"a":1,"b":2})", R"({"b":1,"c":2})"})
+    EXPECT_TRUE(takes(kThree, text)) << text;
+  for (const char* text : {R"({"b":1})", R"({"a":1,"c":2})", R"({"a":1,"b":2,"c":3})", "{}"})
+    EXPECT_FALSE(takes(kThree, text)) << text;
+  constexpr auto kFree =
+      R"({"type":"object","additionalProperties":{"type":"integer"},"minProperties":1,"maxProperties":2})";
+  EXPECT_TRUE(takes(kFree, R"({"x":1})"));
+  EXPECT_TRUE(takes(kFree, R"({"x":1,"y":2})"));
+  EXPECT_FALSE(takes(kFree, "{}"));
+  EXPECT_FALSE(takes(kFree, R"({"x":1,"y":2,"z":3})"));
+  constexpr auto kBoth = R"({"properties":{"a":{}},"additionalProperties":true,"minProperties":2})";
+  EXPECT_TRUE(takes(kBoth, R"({"a":1,"x":2})"));
+  EXPECT_TRUE(takes(kBoth, R"({"a":1,"x":2,"y":3})"));
+  EXPECT_FALSE(takes(kBoth, R"({"x":2,"y":3})"));  // y might be x again
+  EXPECT_TRUE(takes(R"({"type":"object","maxProperties":0})", "{}"));
+  EXPECT_FALSE(takes(R"({"type":"object","maxProperties":0})", R"({"a":1})"));
+  EXPECT_EQ(grammar_of_json_schema(R"({"minProperties":2,"maxProperties":1})").error().code,
+            Code::kInvalidArgument);
+  EXPECT_EQ(grammar_of_json_schema(R"({"properties":{"a":{}},"minProperties":2})").error().code,
+            Code::kInvalidArgument);
+}
+
+TEST(JsonSchema, NamesOfPropertiesHavePatterns) {
+  constexpr auto kPattern =
+      R"({"type":"object","patternProperties":{"^[a-z]{2}$":{"type":"integer"}},"additionalProperties":false})";
+  EXPECT_TRUE(takes(kPattern, R"({"de":1,"en":2})"));
+  EXPECT_TRUE(takes(kPattern, "{}"));
+  for (const char* text : {R"({"deu":1})", R"({"de":"x"})", R"({"d\u0065":1})"})
+    EXPECT_FALSE(takes(kPattern, text)) << text;
+  constexpr auto kBeside = R"({"properties":{"id":{"type":"null"}},"required":["id"],
+      "patternProperties":{"^x-":{"type":"string"},"^n_":{"type":"integer"}}})";
+  EXPECT_TRUE(takes(kBeside, R"({"id":null,"x-a":"b","n_1":2})"));
+  EXPECT_FALSE(takes(kBeside, R"({"id":null,"x-a":1})"));
+  EXPECT_FALSE(takes(kBeside, R"({"id":null,"y":1})"));
+  constexpr auto kNames =
+      R"({"propertyNames":{"enum":["en","de"]},"additionalProperties":{"type":"string"}})";
+  EXPECT_TRUE(takes(kNames, R"({"en":"a"})"));
+  EXPECT_FALSE(takes(kNames, R"({"fr":"a"})"));
+  EXPECT_TRUE(takes(R"({"propertyNames":{"maxLength":1},"minProperties":1})", R"({"a":[]})"));
+  EXPECT_FALSE(takes(R"({"propertyNames":{"maxLength":1},"minProperties":1})", R"({"ab":1})"));
+}
+
+TEST(JsonSchema, ConstantsOfTwoSchemasAreTheirCommonOnes) {
+  constexpr auto kSchema = R"({"allOf":[{"enum":["a","b","c"]},{"enum":["b","c",1]}],"const":"c"})";
+  EXPECT_TRUE(takes(kSchema, "\"c\""));
+  EXPECT_FALSE(takes(kSchema, "\"b\""));
+  EXPECT_EQ(grammar_of_json_schema(R"({"enum":[1],"const":2})").error().code,
+            Code::kInvalidArgument);
+  EXPECT_TRUE(
+      takes(R"({"allOf":[{"items":{"type":"integer"}},{"items":{"minimum":3}}]})", "[3, 4]"));
+  EXPECT_FALSE(takes(R"({"allOf":[{"items":{"type":"integer"}},{"items":{"minimum":3}}]})", "[2]"));
+}
+
 TEST(JsonSchema, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_EQ(error_of(R"({"not":{}})"), "JSON schema, at the top: \"not\" is not supported");
-  EXPECT_EQ(error_of(R"({"properties":{"a":{"multipleOf":2}}})"),
-            "JSON schema, at #/properties/a: \"multipleOf\" is not supported");
-  for (const char* keyword :
-       {"if", "patternProperties", "minProperties", "uniqueItems", "contains", "dependentRequired",
-        "unevaluatedProperties", "$dynamicRef", "nonsense"}) {
+  EXPECT_EQ(error_of(R"({"properties":{"a":{"contains":2}}})"),
+            "JSON schema, at #/properties/a: \"contains\" is not supported");
+  for (const char* keyword : {"if", "uniqueItems", "contains", "dependentRequired",
+                              "unevaluatedProperties", "$dynamicRef", "nonsense"}) {
     const std::string message = error_of(fmt::format(R"({{"{}":true}})", keyword));
     EXPECT_NE(message.find(fmt::format("\"{}\" is not supported", keyword)), std::string::npos)
         << message;
   }
   for (const char* schema :
-       {R"({"format":"regex"})", R"({"format":"ipv4","maxLength":9})",
-        R"({"oneOf":[{"type":"integer"},{"type":"number"}]})", R"({"oneOf":[{},{"type":"null"}]})",
+       {R"({"format":"regex"})",
+        R"({"format":"ipv4","maxLength":9})",
+        R"({"oneOf":[{"type":"integer"},{"type":"number"}]})",
+        R"({"oneOf":[{},{"type":"null"}]})",
         R"({"oneOf":[{"properties":{}},{"type":"null"}]})",
-        R"({"type":"number","exclusiveMinimum":1e6})", R"({"type":"number","minimum":1e-7})",
-        R"({"propertyNames":{"pattern":"a"}})", R"({"properties":{"a":{"$id":"b"}}})",
-        R"({"pattern":"a","minLength":2})", R"({"$ref":"other.json"})", R"({"$ref":"#anchor"})",
-        R"({"items":[{}]})", R"x({"pattern":"(?=a)"})x", R"({"enum":[1],"minimum":2})",
+        R"({"type":"number","exclusiveMinimum":1e6})",
+        R"({"type":"number","minimum":1e-7})",
+        R"({"propertyNames":{"pattern":"a"},"properties":{"a":{}}})",
+        R"({"propertyNames":{"pattern":"a"},"required":["a"]})",
+        R"({"patternProperties":{"^x":{}},"properties":{"xy":{}}})",
+        R"({"patternProperties":{"x":{}},"properties":{"a":{}}})",
+        R"({"patternProperties":{"^é?x":{}},"properties":{"xa":{}}})",
+        R"({"patternProperties":{"^a":{},"^ab":{"type":"null"}}})",
+        R"({"patternProperties":{"^a":{}},"required":["ab"]})",
+        R"({"allOf":[{"patternProperties":{"^a":{}}},{"additionalProperties":false}]})",
+        R"({"minProperties":2})",
+        R"({"properties":{"a":{}},"additionalProperties":true,"minProperties":3})",
+        R"({"type":"integer","multipleOf":0.5})",
+        R"({"multipleOf":10007,"minimum":0,"maximum":1000000000})",
+        R"({"properties":{"a":{"$id":"b"}}})",
+        R"({"pattern":"a","minLength":2})",
+        R"({"$ref":"other.json"})",
+        R"({"$ref":"#anchor"})",
+        R"({"items":[{}]})",
+        R"x({"pattern":"(?=a)"})x",
+        R"({"enum":[1],"minimum":2})",
         R"({"allOf":[{"additionalProperties":false},{"properties":{"a":{}}}]})",
         R"({"allOf":[{"pattern":"a"},{"pattern":"b"}]})"}) {
     const auto gbnf = grammar_of_json_schema(schema);

@@ -122,6 +122,54 @@ TEST(Request, WhatIsWrongIsNamed) {
   }
 }
 
+TEST(Request, SamplersAreNamedAsLlamaServerDoes) {
+  const auto r = parse_completion(
+      R"({"prompt":"a","xtc_probability":0.5,"xtc_threshold":0.2,"dry_multiplier":0.8,"dry_base":2,
+          "dry_allowed_length":3,"dry_penalty_last_n":64,"dry_sequence_breakers":["\n","END"],
+          "dynatemp_range":0.5,"dynatemp_exponent":1.5,"top_n_sigma":1,"typical_p":0.9})");
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_EQ(r->xtc_probability, 0.5F);
+  EXPECT_EQ(r->xtc_threshold, 0.2F);
+  EXPECT_EQ(r->dry.multiplier, 0.8F);
+  EXPECT_EQ(r->dry.base, 2.0F);
+  EXPECT_EQ(r->dry.allowed_length, 3u);
+  EXPECT_EQ(r->dry.last_n, 64u);
+  EXPECT_EQ(r->dry_breakers, (std::vector<std::string>{"\n", "END"}));
+  EXPECT_EQ(r->dynatemp_range, 0.5F);
+  EXPECT_EQ(r->dynatemp_exponent, 1.5F);
+  EXPECT_EQ(r->top_n_sigma, 1.0F);
+  EXPECT_EQ(r->typical_p, 0.9F);
+  const auto plain = parse_completion(R"({"prompt":"a","top_n_sigma":-1,"dry_penalty_last_n":-1})");
+  ASSERT_TRUE(plain);
+  EXPECT_EQ(plain->top_n_sigma, 0.0F);
+  EXPECT_EQ(plain->dry.last_n, UINT32_MAX);
+  EXPECT_EQ(plain->dry_breakers.size(), 4u);
+  EXPECT_FALSE(plain->xtc_probability || plain->xtc_threshold);
+  const std::pair<const char*, const char*> wrong[] = {{"xtc_probability", "1.5"},
+                                                       {"xtc_threshold", "-0.1"},
+                                                       {"dry_multiplier", "-1"},
+                                                       {"dry_base", "0.5"},
+                                                       {"dry_allowed_length", "-1"},
+                                                       {"dry_penalty_last_n", "-2"},
+                                                       {"dry_sequence_breakers", "\"a\""},
+                                                       {"dry_sequence_breakers", "[\"\"]"},
+                                                       {"dynatemp_range", "3"},
+                                                       {"top_n_sigma", "-2"}};
+  for (const auto& [name, value] : wrong) {
+    const auto bad =
+        parse_completion(std::string(R"({"prompt":"a",")") + name + "\":" + value + "}");
+    ASSERT_FALSE(bad) << name;
+    EXPECT_EQ(bad.error().param, name);
+  }
+}
+
+TEST(Request, ACompletionMayHaveASuffix) {
+  EXPECT_EQ(parse_completion(R"({"prompt":"a","suffix":"b"})")->suffix, "b");
+  EXPECT_EQ(parse_completion(R"({"prompt":"a","suffix":null})")->suffix, "");
+  EXPECT_EQ(parse_completion(R"({"prompt":"a","suffix":1})").error().param, "suffix");
+  EXPECT_EQ(parse_completion(R"({"prompt":"a","suffix":"b","echo":true})").error().param, "echo");
+}
+
 TEST(Request, AnEffortIsAVariableOfTheTemplate) {
   const auto variables = [](std::string_view more) {
     const auto r =
@@ -134,6 +182,102 @@ TEST(Request, AnEffortIsAVariableOfTheTemplate) {
   EXPECT_EQ(
       variables(R"("reasoning_effort":"none","chat_template_kwargs":{"enable_thinking":true})"),
       R"({"reasoning_effort":"none","enable_thinking":true})");
+}
+
+TEST(Request, ItemsOfAResponseAreMessagesOfAChat) {
+  const auto r = parse_response(R"({"model":"m","instructions":"be brief","max_output_tokens":9,
+      "input":[{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_text","text":"b"}]},
+               {"type":"reasoning","id":"rs_1","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},
+               {"type":"message","role":"assistant","content":[{"type":"output_text","text":"yes"}]},
+               {"type":"function_call","id":"fc_1","call_id":"c1","name":"f","arguments":"{}","status":"completed"},
+               {"type":"function_call","call_id":"c2","name":"g","arguments":"{\"x\":1}"},
+               {"type":"function_call_output","call_id":"c1","output":"one"},
+               {"type":"function_call_output","call_id":"c2","output":[{"type":"input_text","text":"two"}]},
+               {"type":"message","role":"assistant","content":"so"},
+               {"type":"reasoning","summary":[{"type":"summary_text","text":"next"}]},
+               {"type":"function_call","call_id":"c3","name":"f","arguments":"{}"}],
+      "tools":[{"type":"function","name":"f","parameters":{"type":"object"},"strict":null},
+               {"type":"function","name":"g","description":"d"}],
+      "tool_choice":{"type":"function","name":"g"},"reasoning":{"effort":"none","summary":"auto"},
+      "text":{"format":{"type":"json_schema","name":"n","schema":{"type":"object"},"strict":true}},
+      "metadata":{"k":"v"},"temperature":0.5,"store":false,"previous_response_id":null,
+      "background":false,"truncation":"disabled","include":["reasoning.encrypted_content"]})");
+  ASSERT_TRUE(r) << r.error().message;
+  const auto messages = nlohmann::ordered_json::parse(R"([
+      {"role":"system","content":"be brief"},
+      {"role":"user","content":"ab"},
+      {"role":"assistant","content":"yes","reasoning_content":"hm","tool_calls":[
+        {"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},
+        {"id":"c2","type":"function","function":{"name":"g","arguments":"{\"x\":1}"}}]},
+      {"role":"tool","tool_call_id":"c1","content":"one"},
+      {"role":"tool","tool_call_id":"c2","content":"two"},
+      {"role":"assistant","content":"so"},
+      {"role":"assistant","content":null,"reasoning_content":"next","tool_calls":[
+        {"id":"c3","type":"function","function":{"name":"f","arguments":"{}"}}]}])");
+  EXPECT_TRUE(nlohmann::json(r->messages) == nlohmann::json(messages)) << r->messages.dump(1);
+  EXPECT_EQ(r->tools.dump(),
+            R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"}}},)"
+            R"({"type":"function","function":{"name":"g","description":"d"}}])");
+  EXPECT_TRUE(r->is_chat && r->is_response);
+  EXPECT_EQ(r->tool_choice, ToolChoice::kNamed);
+  EXPECT_EQ(r->tool_name, "g");
+  EXPECT_EQ(r->max_tokens, 9u);
+  EXPECT_EQ(r->schema.dump(), R"({"type":"object"})");
+  EXPECT_EQ(r->template_variables.dump(), R"({"reasoning_effort":"none","enable_thinking":false})");
+  EXPECT_EQ(r->response_fields["metadata"].dump(), R"({"k":"v"})");
+  EXPECT_EQ(r->response_fields["reasoning"].dump(), R"({"effort":"none","summary":null})");
+  const auto text = parse_response(R"({"input":"a"})");
+  ASSERT_TRUE(text);
+  EXPECT_EQ(text->messages.dump(), R"([{"role":"user","content":"a"}])");
+  EXPECT_FALSE(text->max_tokens || text->top_logprobs);
+}
+
+TEST(Request, WhatIsWrongInAResponseIsNamed) {
+  const struct {
+    const char *fields, *param, *code;
+  } rows[] = {
+      {R"("model":"m")", "input", "invalid_value"},
+      {R"("input":[])", "input", "invalid_value"},
+      {R"("input":"a","messages":[])", "messages", "unknown_parameter"},
+      {R"("input":"a","store":true)", "store", "invalid_value"},
+      {R"("input":"a","previous_response_id":"resp_1")", "previous_response_id", "invalid_value"},
+      {R"("input":"a","background":true)", "background", "unsupported_parameter"},
+      {R"("input":"a","conversation":"c")", "conversation", "unsupported_parameter"},
+      {R"("input":"a","prompt":{"id":"p"})", "prompt", "unsupported_parameter"},
+      {R"("input":"a","truncation":"auto")", "truncation", "unsupported_parameter"},
+      {R"("input":"a","tools":[{"type":"web_search"}])", "tools[0].type", "invalid_value"},
+      {R"("input":"a","tools":[{"type":"function"}])", "tools[0]", "invalid_value"},
+      {R"("input":"a","tool_choice":{"type":"file_search"})", "tool_choice", "invalid_value"},
+      {R"("input":"a","tool_choice":"required")", "tool_choice", "invalid_value"},
+      {R"("input":"a","text":{"format":{"type":"xml"}})", "text.format", "invalid_value"},
+      {R"("input":"a","text":{"format":{"type":"json_schema","name":"n"}})", "text.format.schema",
+       "invalid_value"},
+      {R"("input":"a","text":{"verbosity":"low"})", "text.verbosity", "unsupported_parameter"},
+      {R"("input":"a","reasoning":{"effort":"much"})", "reasoning.effort", "invalid_value"},
+      {R"("input":"a","reasoning":{"summary":"detailed"})", "reasoning.summary",
+       "unsupported_parameter"},
+      {R"("input":"a","include":["file_search_call.results"])", "include", "invalid_value"},
+      {R"("input":"a","top_logprobs":2)", "top_logprobs", "invalid_value"},
+      {R"("input":"a","metadata":{"k":1})", "metadata", "invalid_value"},
+      {R"("input":"a","max_output_tokens":0)", "max_output_tokens", "invalid_value"},
+      {R"("input":[{"role":"user","content":[{"type":"input_image","image_url":"u"}]}])",
+       "input[0].content", "invalid_value"},
+      {R"("input":[{"role":"tool","content":"a"}])", "input[0].role", "invalid_value"},
+      {R"("input":[{"type":"item_reference","id":"i"}])", "input[0]", "invalid_value"},
+      {R"("input":[{"type":"web_search_call"}])", "input[0].type", "invalid_value"},
+      {R"("input":[{"type":"function_call","call_id":"c","name":"f"}])", "input[0].arguments",
+       "invalid_value"},
+      {R"("input":[{"type":"reasoning","encrypted_content":"x"}])", "input[0].encrypted_content",
+       "invalid_value"},
+  };
+  for (const auto& row : rows) {
+    const auto r = parse_response("{" + std::string(row.fields) + "}");
+    ASSERT_FALSE(r) << row.fields;
+    EXPECT_EQ(r.error().status, 400) << row.fields;
+    EXPECT_EQ(r.error().param, row.param) << row.fields;
+    EXPECT_EQ(r.error().code, row.code) << row.fields;
+    EXPECT_FALSE(r.error().message.empty());
+  }
 }
 
 TEST(Request, ToolsThatAreNotAllowedAreNotThere) {

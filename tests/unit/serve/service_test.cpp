@@ -33,6 +33,40 @@ TEST(Service, AListenerSaysWhoReachesIt) {
   ::close(any->fd);
 }
 
+TEST(Service, OriginsAreWrittenAsBrowsersSendThem) {
+  for (const char* good :
+       {"*", "https://chat.example.org", "http://localhost:3000", "http://127.0.0.1:8080",
+        "http://[::1]:5173", "http://[::1]", "chrome-extension://abcdefgh", "https://a_b.example"})
+    EXPECT_TRUE(check_origins({good})) << good;
+  EXPECT_TRUE(check_origins({}));
+  EXPECT_TRUE(check_origins({"http://a", "http://b"}));
+  for (const char* bad : {"",
+                          "null",
+                          "localhost:3000",
+                          "chat.example.org",
+                          "https://",
+                          "https://a/",
+                          "https://a/b",
+                          "https://a?b",
+                          "https://u@a",
+                          "HTTPS://a",
+                          "https://A",
+                          "https://a:",
+                          "https://a:0",
+                          "https://a:08",
+                          "https://a:65536",
+                          "https://a:443",
+                          "http://a:80",
+                          "https://*.a",
+                          "://a",
+                          "1a://b",
+                          "http://[::1",
+                          "http://a b",
+                          "http://a\r\nX: y"})
+    EXPECT_FALSE(check_origins({bad})) << bad;
+  EXPECT_FALSE(check_origins({"*", "http://a"}));
+}
+
 TEST(Service, SecretsAreEqualOnlyWhole) {
   EXPECT_TRUE(equals_secret("secret", "secret"));
   for (const char* wrong : {"", "s", "secre", "secrets", "Secret", "secretsecret"})
