@@ -45,12 +45,7 @@ Result<std::unique_ptr<hal::Device>> open() {
 
 template <size_t kIndex>
 Subject subject() {
-  Subject made{kMachines[kIndex].name, open<kIndex, 0>, amd_kernel, {}, {}, open<kIndex, 1>};
-  if (std::string_view(kMachines[kIndex].chip) == "gfx942") {
-    made.kernel = nullptr;
-    made.unsupported = {{"#kernels", "the instruction interpreter does not model gfx9"}};
-  }
-  return made;
+  return {kMachines[kIndex].name, open<kIndex, 0>, amd_kernel, {}, {}, open<kIndex, 1>};
 }
 
 }  // namespace

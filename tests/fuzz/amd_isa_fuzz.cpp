@@ -1,5 +1,5 @@
-// Any words: the decoder for RDNA3 and RDNA4 must neither crash nor read past them, and has a text
-// for whatever it accepts; the same words as a kernel end in a fault or at a limit.
+// Any words: the decoder for CDNA3, RDNA3 and RDNA4 must neither crash nor read past them, and has
+// a text for whatever it accepts; the same words as a kernel end in a fault or at a limit.
 
 #include <cstddef>
 #include <cstdint>
@@ -35,7 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 4 || size > 4096) return 0;
   std::vector<uint32_t> words(size / 4);
   std::memcpy(words.data(), data, words.size() * 4);
-  for (const Isa isa : {Isa::kGfx11, Isa::kGfx115, Isa::kGfx12}) {
+  for (const Isa isa : {Isa::kGfx9, Isa::kGfx11, Isa::kGfx115, Isa::kGfx12}) {
     for (size_t at = 0; at < words.size();) {
       const auto decoded = decode(std::span(words).subspan(at), isa);
       if (decoded) BM_CHECK(!to_text(*decoded, isa).empty());
@@ -45,6 +45,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::memcpy(memory.host(), words.data(), words.size() * 4);
     Dispatch d;
     d.isa = isa;
+    d.wave_size = isa == Isa::kGfx9 ? 64 : 32;
+    d.rsrc3 = 3;
     d.entry = SmallMemory::kBase;
     d.group = {40, 1, 1};
     d.lds_bytes = 128;

@@ -16,7 +16,8 @@ import time
 
 PROGRAM = sys.argv[1]
 BUNDLED = "models/bundled/licence.gguf"
-MACHINES = {"AMD:0": "gfx1100, PM4", "AMD:1": "gfx1100, AQL", "AMD:2": "gfx1201, PM4", "AMD:3": "gfx1201, AQL"}
+MACHINES = {"AMD:0": "gfx1100, PM4", "AMD:1": "gfx1100, AQL", "AMD:2": "gfx1201, PM4", "AMD:3": "gfx1201, AQL",
+            "AMD:6": "gfx942, AQL"}
 
 
 PROMPT = "Permission is"
@@ -50,11 +51,11 @@ if sys.argv[2:]:
     sys.exit(0)
 for name, machine in MACHINES.items():
     compare(name, BUNDLED, machine)
-for name in ("AMD:0", "AMD:3"):
+for name in ("AMD:0", "AMD:3", "AMD:6"):
     compare(name, BUNDLED, f"int8 cache, {MACHINES[name]}", LONG_PROMPT, "int8")
 # Matrices in blocks stay in blocks.
 with tempfile.TemporaryDirectory() as folder:
-    for name, form in (("AMD:0", "Q8_0"), ("AMD:3", "Q4_K")):
+    for name, form in (("AMD:0", "Q8_0"), ("AMD:3", "Q4_K"), ("AMD:6", "Q4_K")):
         path = os.path.join(folder, form + ".gguf")
         made = subprocess.run(["/usr/bin/python3", "tests/oracle/quantize_gguf.py", BUNDLED, path, form],
                               capture_output=True, text=True, check=False)

@@ -1,6 +1,5 @@
-// MI300X (gfx942) on the modelled card: one device of eight chiplets. Nobody here executes its
-// code, so what the test's kernel does is done in its stead, from the registers that it starts
-// with.
+// MI300X (gfx942) on the modelled card: one device of eight chiplets, whose code the instruction
+// interpreter executes.
 
 #include <algorithm>
 #include <atomic>
@@ -18,6 +17,7 @@
 #include "drivers/transport/clock.h"
 #include "runtime/base/env.h"
 #include "tests/patience.h"
+#include "tests/sim/amd/engine/interpreter.h"
 #include "tests/unit/amd_am/rig.h"
 
 namespace bm::amd {
@@ -28,8 +28,9 @@ using sim::amd::ChipOptions;
 
 /// "scale" of tests/unit/amd/data: out[i] = n + 3 i, 64 elements a group; arguments {out, n}.
 struct ScaleKernel {
-  std::atomic<uint64_t> arguments{0}, runs{0};
+  std::atomic<uint64_t> runs{0};
   std::atomic<uint64_t> fault_address{0};
+  sim::amd::Execute execute = sim::amd::interpreter("gfx942");
   std::atomic<bool> is_held{false}, is_shown{false};  ///< shows two waves and waits
 
   std::optional<sim::amd::Death> operator()(sim::amd::GpuMemory& memory,
@@ -49,20 +50,8 @@ struct ScaleKernel {
       is_shown = true;
       while (is_held && !launch.cancel->load()) std::this_thread::sleep_for(50us);
     }
-    const uint64_t wanted = arguments;
-    bool is_there = false;
-    for (size_t i = 0; i + 1 < launch.user_data.size(); ++i)
-      is_there =
-          is_there || (uint64_t{launch.user_data[i + 1]} << 32 | launch.user_data[i]) == wanted;
-    if (!is_there || launch.is_wave32) return sim::amd::Death{};
-    uint64_t words[2];
-    std::memcpy(words, memory.at(launch.gpu_id, wanted, sizeof words, false), sizeof words);
-    for (uint64_t i = 0; i < uint64_t{launch.groups[0]} * 64; ++i) {
-      const uint64_t value = words[1] + 3 * i;
-      std::memcpy(memory.at(launch.gpu_id, words[0] + 8 * i, 8, true), &value, 8);
-    }
     ++runs;
-    return std::nullopt;
+    return execute(memory, launch);
   }
 };
 
@@ -121,7 +110,6 @@ class AmMi300 : public ::testing::Test {
   Status scale(hal::Program& program, uint64_t out, uint64_t n, uint32_t groups) {
     words()[8] = out;
     words()[9] = n;
-    kernel->arguments = hal::raw(va(8));
     return run(hal::QueueKind::kCompute, {hal::Dispatch{&program, va(8), {groups, 1, 1}}});
   }
 

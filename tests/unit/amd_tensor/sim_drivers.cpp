@@ -17,7 +17,7 @@
 namespace bm::hal {
 namespace {
 
-/// DEV=AMD:0 to AMD:5.
+/// DEV=AMD:0 to AMD:6.
 struct Machine {
   const char* chip;
   amd::PacketMode packets;
@@ -25,7 +25,8 @@ struct Machine {
 constexpr std::array kMachines = {
     Machine{"gfx1100", amd::PacketMode::kPm4}, Machine{"gfx1100", amd::PacketMode::kAql},
     Machine{"gfx1201", amd::PacketMode::kPm4}, Machine{"gfx1201", amd::PacketMode::kAql},
-    Machine{"gfx1030", amd::PacketMode::kPm4}, Machine{"gfx1030", amd::PacketMode::kAql}};
+    Machine{"gfx1030", amd::PacketMode::kPm4}, Machine{"gfx1030", amd::PacketMode::kAql},
+    Machine{"gfx942", amd::PacketMode::kAql}};
 
 /// Lives as long as the program: devices opened by name are closed at its end.
 sim::amd::FakeKfd& machine(uint32_t index) {

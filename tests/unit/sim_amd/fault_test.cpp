@@ -67,6 +67,17 @@ TEST_F(Faults, IllegalOpcodeNamesItsPlace) {
   expect_fault(result, Fault::Kind::kIllegalOpcode);
   EXPECT_EQ(result.error().pc, d_.entry + 4);
 }
+/// RSRC3 divides the registers of a wave of CDNA: here four VGPRs and four AccVGPRs.
+TEST_F(Faults, RegistersOfCdnaAreThoseOfTheirPart) {
+  d_.wave_size = 64;
+  EXPECT_TRUE(go({{Isa::kGfx9, "v_accvgpr_write_b32 a3, v3"}, {Isa::kGfx9, "s_endpgm"}}));
+  expect_fault(go({{Isa::kGfx9, "v_accvgpr_write_b32 a4, v3"}}), Fault::Kind::kRegisterOutOfRange);
+  expect_fault(go({{Isa::kGfx9, "v_mov_b32_e32 v4, 0"}}), Fault::Kind::kRegisterOutOfRange);
+  // v_pk_mul_f32 v[1:2], v[2:3], v[2:3], which assemblers refuse: pairs begin at even registers.
+  expect_fault(go({0xd3b14001, 0x18020502}, Isa::kGfx9), Fault::Kind::kRegisterOutOfRange);
+  d_.wave_size = 32;
+  expect_fault(go({{Isa::kGfx9, "s_endpgm"}}), Fault::Kind::kInvalidDispatch);
+}
 TEST_F(Faults, CodeThatEndsInTheMiddleOfTheMap) {
   FlatMemory small(4096);
   memory_ = small;

@@ -297,15 +297,18 @@ kernel void k(global uint* o, global const uint* a) {
     steps[i] = n;
   }
   for (uint32_t i = 0; i < kItems; ++i) {
-    const uint32_t wave = i & ~31u;
+    // RDNA's lanes meet 32 at a time, CDNA's 64.
+    const uint32_t lanes = std::string_view(GetParam()) == "gfx942" ? 64 : 32;
+    const uint32_t wave = i & ~(lanes - 1);
     const uint32_t row = i % 16 ? steps[i - 1] : 0;
-    EXPECT_EQ(got[i], steps[i] * 100000 + steps[wave + (i + 3) % 32] * 300 + row) << i;
+    EXPECT_EQ(got[i], steps[i] * 100000 + steps[wave + (i + 3) % lanes] * 300 + row) << i;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Chips, Kernels,
-                         testing::Values("gfx1030", "gfx1100", "gfx1150", "gfx1201"));
-INSTANTIATE_TEST_SUITE_P(Chips, KernelsWithStack, testing::Values("gfx1100", "gfx1150", "gfx1201"));
+                         testing::Values("gfx942", "gfx1030", "gfx1100", "gfx1150", "gfx1201"));
+INSTANTIATE_TEST_SUITE_P(Chips, KernelsWithStack,
+                         testing::Values("gfx942", "gfx1100", "gfx1150", "gfx1201"));
 
 }  // namespace
 }  // namespace bm::sim::amd::test

@@ -75,7 +75,12 @@ constexpr std::string_view kNotModelled =
     "lds|ds_param|mskor|wrap_rtn|condxchg|alloc_vgpr|"
     "barrier_init|barrier_join|barrier_leave|wakeup_barrier|get_barrier_state|"
     "barrier_signal_isfirst|gds|lds_direct|bvhcnt|lds_param| tfe|invalid dpp_ctrl|"
-    "s_prefetch|s_buffer_prefetch|ds_direct|ds_sub_gs|ds_add_gs";
+    "s_prefetch|s_buffer_prefetch|ds_direct|ds_sub_gs|ds_add_gs|"
+    // CDNA's: sparse and 8-bit float products, unfused and legacy operations, scalar stores and
+    // atomics, indexed registers, forks, and registers that gfx940 has elsewhere.
+    "smfmac|fp8|bf8|xf32|_legacy_f|v_mad_f16|v_mac_f16|v_madmk|v_madak|cvt_pkaccum|screen_|"
+    "dot2c_i32|dot8c|s_store|s_buffer_store|s_scratch|s_atomic|s_buffer_atomic|dcache_discard|"
+    "gpr_idx|fork|s_cbranch_join|setvskip|buffer_atomic_add_f64|wbinvl1|flat_scratch|xnack_mask";
 bool is_modelled(std::string_view text) {
   const size_t name = std::min(text.find_first_not_of(" \t"), text.size());
   if (text.substr(name).starts_with("exp ")) return false;
@@ -88,8 +93,9 @@ bool is_modelled(std::string_view text) {
 }
 /// LLVM takes operands here that the guides do not allow: literals and EXEC as addresses, apertures
 /// as destinations.
-constexpr std::string_view kTooKind[] = {"buffer",      "flat",   "global", "scratch",
-                                         "v_readfirst", "v_cmp_", "v_dot",  "v_pipeflush"};
+constexpr std::string_view kTooKind[] = {"buffer",      "flat",   "global",   "scratch",
+                                         "v_readfirst", "v_cmp_", "v_cmpx_",  "v_dot",
+                                         "v_pipeflush", "v_mfma", "v_accvgpr"};
 bool is_too_kind(std::string_view text) {
   return std::ranges::any_of(kTooKind, [&](std::string_view p) { return text.starts_with(p); });
 }
@@ -99,6 +105,23 @@ uint32_t seeded(const OpcodeRow& r, Isa isa, uint32_t w, std::mt19937& random) {
   const uint32_t c = r.code;
   const bool is12 = isa == Isa::kGfx12, is10 = isa == Isa::kGfx10;
   const auto with = [&](uint32_t mask, uint32_t value) { return (w & ~mask) | value; };
+  if (isa == Isa::kGfx9) {
+    const uint32_t segment = r.format == Format::kFlat ? 0 : r.format == Format::kScratch ? 1 : 2;
+    switch (r.format) {
+      case Format::kSmem: return with(0xffff8000 & ~0x34000u, 0xc0000000 | c << 18);
+      case Format::kVop3: return with(random() % 2 ? 0xffffff00 : 0xffff0000, 0xd0000000 | c << 16);
+      case Format::kVop3P:
+      case Format::kMai:
+        return with(random() % 2 ? 0xffffff00 : 0xffff0000,
+                    0xd3800000 | c << 16 | (random() % 2 ? 0x4000 : 0));
+      case Format::kDs: return with(0xfdff0000, 0xd8000000 | c << 17);
+      case Format::kFlat:
+      case Format::kScratch:
+      case Format::kGlobal: return with(0xfdfcc000, 0xdc000000 | segment << 14 | c << 18);
+      case Format::kBuffer: return with(0xfffd0000, 0xe0000000 | c << 18);
+      default: break;
+    }
+  }
   switch (r.format) {
     case Format::kSop2: return with(0xff800000, 0x80000000 | c << 23);
     case Format::kSopk: return with(0xff800000, 0xb0000000 | c << 23);
@@ -116,6 +139,7 @@ uint32_t seeded(const OpcodeRow& r, Isa isa, uint32_t w, std::mt19937& random) {
     case Format::kVop3P:
       return with(random() % 2 ? 0xffffff00 : 0xffff0000,
                   0xcc000000 | c << 16 | (random() % 2 ? 0x4000 : 0));
+    case Format::kMai: break;
     case Format::kVopdX: return with(0xffc00000, 0xc8000000 | c << 22);
     case Format::kVopdY: return with(0xfc3e0000, 0xc8000000 | c << 17);
     case Format::kDs: return with(0xffff0000, 0xd8000000 | c << 18);
@@ -185,6 +209,9 @@ std::string difference(const Oracle& oracle, const Oracle& halves, Isa isa,
     return "accepted: " + said;
   }
   const std::string theirs = normal(text);
+  // NULL came with RDNA, and gfx940 has no global data share: LLVM reads and passes over them.
+  if (!ours && isa == Isa::kGfx9 && contains(text, "null")) return {};
+  if (!ours && isa == Isa::kGfx9 && words[0] >> 26 == 0x36 && words[0] >> 16 & 1) return {};
   if (!ours) return is_too_kind(theirs) ? "" : "refused: " + text;
   if (ours->bytes != bytes) return fmt::format("{} bytes of {}: {}", ours->bytes, bytes, text);
   const std::string said = normal(to_text(*ours, isa));
@@ -217,7 +244,8 @@ TEST_P(Llvm, DecodesRandomWordsAlike) {
     if (i % 3 == 0 && row->has_sdwa()) words[0] = (words[0] & ~0x1ffu) | 249;
     if (i % 3 == 1 && row->has_dpp()) words[0] = (words[0] & ~0x1ffu) | (i % 2 ? 250 : 233);
     if (i % 2) words[1] = (words[1] & 0x07ffffff) | (i % 4 == 1 ? 0x18000000 : 0xf8000000);
-    if (isa == Isa::kGfx10 && words[0] >> 31 == 0 && (words[0] & 0x1ff) == 249)
+    if ((isa == Isa::kGfx10 || isa == Isa::kGfx9) && words[0] >> 31 == 0 &&
+        (words[0] & 0x1ff) == 249)
       words[1] = without_reserved_selects(words[1]);
     const std::string found = difference(oracle, halves, isa, words);
     agreed += decode(words, isa).has_value();
@@ -229,7 +257,8 @@ TEST_P(Llvm, DecodesRandomWordsAlike) {
 }
 
 TEST(LlvmSnippets, AreWhatTheySay) {
-  for (const auto& [isa, chip] : std::map<Isa, const char*>{{Isa::kGfx10, "gfx1030"},
+  for (const auto& [isa, chip] : std::map<Isa, const char*>{{Isa::kGfx9, "gfx942"},
+                                                            {Isa::kGfx10, "gfx1030"},
                                                             {Isa::kGfx11, "gfx1100"},
                                                             {Isa::kGfx115, "gfx1150"},
                                                             {Isa::kGfx12, "gfx1201"}}) {
@@ -247,9 +276,10 @@ TEST(LlvmSnippets, AreWhatTheySay) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Chips, Llvm,
-                         testing::Values("gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034",
-                                         "gfx1035", "gfx1036", "gfx1100", "gfx1101", "gfx1102",
-                                         "gfx1103", "gfx1150", "gfx1151", "gfx1200", "gfx1201"));
+                         testing::Values("gfx940", "gfx942", "gfx1030", "gfx1031", "gfx1032",
+                                         "gfx1033", "gfx1034", "gfx1035", "gfx1036", "gfx1100",
+                                         "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151",
+                                         "gfx1200", "gfx1201"));
 
 }  // namespace
 }  // namespace bm::sim::amd::test

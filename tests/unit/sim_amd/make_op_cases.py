@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes op_cases.inc: instructions with inputs and the results they must have.
 
-usage: make_op_cases.py OPCODE_ROWS_INC OPCODE_ROWS_GFX10_INC > op_cases.inc     needs llvm-mc-19
+usage: make_op_cases.py OPCODE_ROWS_INC OPCODE_ROWS_GFX10_INC OPCODE_ROWS_GFX9_INC > op_cases.inc     needs llvm-mc-19
 
 Results come from the definitions below, written from the RDNA3 and RDNA4 ISA guides and computed
 with exact fractions; they share nothing with tests/sim/amd/exec.
@@ -16,8 +16,8 @@ from fractions import Fraction
 
 random.seed(20)
 M32, M64 = 0xffffffff, 0xffffffffffffffff
-CHIP = {1: "gfx1100", 2: "gfx1150", 4: "gfx1201", 8: "gfx1030"}
-ISA = {1: "Gfx11", 2: "Gfx115", 4: "Gfx12", 8: "Gfx10"}
+CHIP = {1: "gfx1100", 2: "gfx1150", 4: "gfx1201", 8: "gfx1030", 16: "gfx942"}
+ISA = {1: "Gfx11", 2: "Gfx115", 4: "Gfx12", 8: "Gfx10", 16: "Gfx9"}
 INF, NAN = math.inf, math.nan
 
 
@@ -284,6 +284,7 @@ for t in ("f32", "f16", "f64"):  # quotient, denominator, numerator; ordinary va
     op(f"v_div_fmas_{t}", f"{t} {t} {t}", t, fma, 0, True)
 
 op("v_mov_b32 s_mov_b32", "u32", "u32", lambda a: a)
+op("v_mov_b64", "u64", "u64", lambda a: a)
 op("s_mov_b64", "u64", "u64", lambda a: a)
 op("v_not_b32 s_not_b32", "u32", "u32", lambda a: ~a)
 op("s_not_b64", "u64", "u64", lambda a: ~a)
@@ -363,6 +364,7 @@ op("v_or3_b32", "u32 u32 u32", "u32", lambda a, b, c: a | b | c)
 op("v_and_or_b32", "u32 u32 u32", "u32", lambda a, b, c: (a & b) | c)
 op("v_xad_u32", "u32 u32 u32", "u32", lambda a, b, c: (a ^ b) + c)
 op("v_lshl_add_u32", "u32 u32 u32", "u32", lambda a, b, c: (a << (b & 31)) + c)
+op("v_lshl_add_u64", "u64 u32 u64", "u64", lambda a, b, c: (a << (b & 7)) + c)
 op("v_add_lshl_u32", "u32 u32 u32", "u32", lambda a, b, c: (a + b & M32) << (c & 31))
 op("v_lshl_or_b32", "u32 u32 u32", "u32", lambda a, b, c: (a << (b & 31) & M32) | c)
 op("v_add3_u32", "u32 u32 u32", "u32", lambda a, b, c: a + b + c)
@@ -561,11 +563,11 @@ def reg(kind, base, width):
     return f"{kind}{base}" if n == 1 else f"{kind}[{base}:{base + n - 1}]"
 
 
-ROW = re.compile(r'\{Format::k(\w+), (0x\w+), (\d), "([^"]*)", "([^"]*)", "([^"]*)"(?:, "([^"]*)")?\}')
+ROW = re.compile(r'\{Format::k(\w+), (0x\w+), (\d+), "([^"]*)", "([^"]*)", "([^"]*)"(?:, "([^"]*)")?\}')
 lines = []  # (chip bit, assembly, case dict)
 
 
-def case(bits, text, **fields): lines.append((next(b for b in (1, 4, 2, 8) if bits & b), text, fields))
+def case(bits, text, **fields): lines.append((next(b for b in (1, 4, 2, 8, 16) if bits & b), text, fields))
 
 
 def vector_case(fmt, bits, name, operands, mods):
@@ -675,7 +677,8 @@ def compare_case(fmt, bits, name, operands):
 
 def main():
     seen = set()
-    for line in [*open(sys.argv[1]), *open(sys.argv[2])]:
+    for line in [*open(sys.argv[1]), *open(sys.argv[2]), *open(sys.argv[3])]:
+        if "Format::kMai" in line: continue
         fmt, code, chips, own, operands, mods, same = ROW.match(line.strip()).groups()
         name, bits = same or own, int(chips)
         before = len(lines)
@@ -683,8 +686,12 @@ def main():
         elif fmt in ("Sop1", "Sop2", "Sopk") and (name in V or name in OLD): scalar_case(fmt, bits, name, operands, mods)
         elif name.startswith(("v_cmp_", "v_cmpx_")) or (name.startswith("s_cmp")): compare_case(fmt, bits, name, operands)
         else: seen.add(name)
-        for i in range(before, len(lines)):  # RDNA2's name of what RDNA3 calls `name`
-            lines[i] = (lines[i][0], lines[i][1].replace(name, own, 1), lines[i][2])
+        for i in range(before, len(lines)):  # RDNA2's and CDNA3's name of what RDNA3 calls `name`
+            text = lines[i][1].replace(name, own, 1)
+            if bits == 16: text = re.sub(r"\bs24\b", "s[24:25]", text).replace("vcc_lo", "vcc")
+            # CDNA's v_cmpx writes a mask besides EXEC.
+            if bits == 16: text = re.sub(r"^(v_cmpx\S*) ", lambda m: m[0] + ("vcc, " if m[1].endswith("_e32") else "s[24:25], "), text)
+            lines[i] = (lines[i][0], text, lines[i][2])
     for chip in CHIP:
         mine = [l for l in lines if l[0] == chip]
         if not mine: continue

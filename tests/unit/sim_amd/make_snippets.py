@@ -9,11 +9,11 @@ import re
 import subprocess
 import sys
 
-CHIPS = {"kGfx10": "gfx1030", "kGfx11": "gfx1100", "kGfx115": "gfx1150", "kGfx12": "gfx1201"}
+CHIPS = {"kGfx9": "gfx942", "kGfx10": "gfx1030", "kGfx11": "gfx1100", "kGfx115": "gfx1150", "kGfx12": "gfx1201"}
 wanted = {}
 for path in sorted(glob.glob(os.path.join(os.path.dirname(os.path.abspath(__file__)), "*_test.cpp"))):
     text = re.sub(r'"\s*\n\s*"', "", open(path).read())
-    for isa, code in re.findall(r'[({]Isa::(\w+),\s*"((?!gfx)[a-z][^"]*)"', text): wanted[isa, code] = None
+    for isa, code in re.findall(r'[({]\s*Isa::(\w+),\s*"((?!gfx)[a-z][^"]*)"', text): wanted[isa, code] = None
 for isa, chip in CHIPS.items():
     mine = [code for i, code in wanted if i == isa]
     if not mine: continue

@@ -27,6 +27,18 @@ std::vector<uint32_t> encode(const OpcodeRow& r, Isa isa, uint32_t offset, bool 
   const uint32_t c = r.code, g = returns ? 1 : 0;
   const bool is12 = isa == Isa::kGfx12, is10 = isa == Isa::kGfx10;
   const auto present = [&](uint32_t i) { return r.operands[2 * i] != '-'; };
+  if (isa == Isa::kGfx9) {
+    const uint32_t segment = r.format == Format::kFlat ? 0 : r.format == Format::kScratch ? 1 : 2;
+    if (r.format == Format::kDs)
+      return {0xd8000000 | c << 17 | offset,
+              (present(0) ? kResult << 24 : 0) | (present(1) ? kAddress : 0) |
+                  (present(2) ? kData << 8 : 0) | (present(3) ? 12u << 16 : 0)};
+    if (r.format == Format::kBuffer)
+      return {0xe0000000 | c << 18 | g << 14 | 1 << 12 | offset,
+              kAddress | kData << 8 | 2 << 16 | 128u << 24};
+    return {0xdc000000 | segment << 14 | c << 18 | g << 16 | (segment == 1 ? 0x2000 : 0) | offset,
+            kAddress | kData << 8 | (segment ? 127u << 16 : 0) | kResult << 24};
+  }
   switch (r.format) {
     case Format::kDs:
       return {0xd8000000 | c << 18 | offset,
@@ -67,6 +79,7 @@ struct Rig : OneWave {
       for (uint32_t l = 0; l < kLanes; ++l) v(r, l) = static_cast<uint32_t>(random());
     for (uint32_t r = kResult; r < kResult + 4; ++r)
       for (uint32_t l = 0; l < kLanes; ++l) v(r, l) = 0xabcd0000 + l;
+    wave.s[kExecLo + 1] = 0;
     wave.write64(8, base);
     wave.write64(10, uint64_t{4096});
   }
@@ -93,7 +106,10 @@ struct Rig : OneWave {
 };
 
 Isa isa_for(const OpcodeRow& r) {
-  return r.in(Isa::kGfx10) ? Isa::kGfx10 : r.in(Isa::kGfx11) ? Isa::kGfx11 : Isa::kGfx12;
+  return r.in(Isa::kGfx9)    ? Isa::kGfx9
+         : r.in(Isa::kGfx10) ? Isa::kGfx10
+         : r.in(Isa::kGfx11) ? Isa::kGfx11
+                             : Isa::kGfx12;
 }
 
 uint32_t bytes_of(const std::string& kind) {
@@ -122,9 +138,9 @@ void try_load(const OpcodeRow& r, Isa isa, const std::string& kind) {
       value[0] = static_cast<uint32_t>(int32_t{static_cast<int16_t>(value[0])});
     const uint32_t old = o.v(result, l);
     if (kind.find("d16_hi") != std::string::npos)
-      value[0] = (old & 0xffff) | value[0] << 16;
+      value[0] = (isa == Isa::kGfx9 ? 0 : old & 0xffff) | value[0] << 16;
     else if (kind.find("d16") != std::string::npos)
-      value[0] = (old & 0xffff0000) | (value[0] & 0xffff);
+      value[0] = (isa == Isa::kGfx9 ? 0 : old & 0xffff0000) | (value[0] & 0xffff);
     for (int i = 0; i < 4; ++i) expected[l][static_cast<size_t>(i)] = value[i];
   }
   ASSERT_TRUE(o.step(encode(r, isa, 4, false)));
@@ -199,6 +215,7 @@ uint64_t model(const std::string& kind, uint64_t old, uint64_t data, uint64_t co
                : old;
   if (starts("swap") || starts("storexchg")) return data;
   if (starts("pk_add")) return pair_sum(old, data, kind.ends_with("bf16"));
+  if (kind == "add_f64") return raw(as<double>(old) + as<double>(data));
   if (starts("add")) return is_float ? raw(as<float>(old) + as<float>(data)) : (old + data) & mask;
   if (starts("sub_clamp") || starts("csub")) return old < data ? 0 : old - data;
   if (starts("cond_sub")) return old >= data ? old - data : old;
@@ -222,8 +239,9 @@ void try_atomic(const OpcodeRow& r, Isa isa, std::string kind, bool returns) {
   const bool wide = kind.find("64") != std::string::npos, ds = r.format == Format::kDs;
   const uint32_t bytes = wide ? 8 : 4, offset = 8;
   const uint32_t result = r.format == Format::kBuffer ? kData : kResult;
-  // RDNA2's DS_CMPST has the value to compare with first.
-  const bool is_swapped = ds && isa == Isa::kGfx10 && kind.starts_with("cmp");
+  // DS_CMPST of RDNA2 and CDNA3 has the value to compare with first.
+  const bool is_swapped =
+      ds && (isa == Isa::kGfx10 || isa == Isa::kGfx9) && kind.starts_with("cmp");
   const uint32_t first = is_swapped ? 12 : kData;
   const uint32_t second = is_swapped ? kData : ds ? 12 : kData + bytes / 4;
   std::byte* at[kLanes];
@@ -278,7 +296,7 @@ void try_row(const OpcodeRow& r, Isa isa) {
 TEST(MemoryOps, EveryLoadStoreAndAtomic) {
   for (const OpcodeRow& r : opcode_rows()) {
     if (r.format < Format::kDs || r.meaning().find("2addr") != std::string_view::npos) continue;
-    for (const Isa isa : {Isa::kGfx10, Isa::kGfx11, Isa::kGfx115, Isa::kGfx12})
+    for (const Isa isa : {Isa::kGfx9, Isa::kGfx10, Isa::kGfx11, Isa::kGfx115, Isa::kGfx12})
       if (r.in(isa)) try_row(r, isa);
   }
 }

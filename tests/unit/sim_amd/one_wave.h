@@ -13,7 +13,9 @@ namespace bm::sim::amd::test {
 
 class OneWave {
  public:
-  explicit OneWave(Isa isa, uint32_t lanes = 32) {
+  /// CDNA's waves have 64 lanes, and here AccVGPRs after 64 VGPRs.
+  explicit OneWave(Isa isa) : OneWave(isa, isa == Isa::kGfx9 ? 64 : 32) {}
+  OneWave(Isa isa, uint32_t lanes) {
     dispatch.isa = isa;
     dispatch.scratch_per_lane = 64;
     group.dispatch = &dispatch;
@@ -24,8 +26,9 @@ class OneWave {
     wave.isa = isa;
     wave.lanes = lanes;
     wave.group = &group;
-    wave.vgprs = 64;
-    wave.v.resize(size_t{64} * lanes);
+    wave.vgprs = isa == Isa::kGfx9 ? 128 : 64;
+    wave.first_acc = 64;
+    wave.v.resize(size_t{wave.vgprs} * lanes);
     wave.mode = 0xf0;  // denormals everywhere
     wave.s[kExecLo] = ~0u;
     wave.s[kExecLo + 1] = lanes == 64 ? ~0u : 0;

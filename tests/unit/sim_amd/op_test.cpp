@@ -47,6 +47,7 @@ void expect_vector(const OpCase& c) {
   Wave& w = one.wave;
   const uint32_t count = static_cast<uint32_t>(c.count);
   w.s[kExecLo] = (1u << count) - 1;
+  w.s[kExecLo + 1] = 0;
   w.scc = true;
   for (uint32_t l = 0; l < w.lanes; ++l)
     for (uint32_t i = 0; i < 4; ++i) one.put(2 + 2 * i, l, c.in[l % count][i]);

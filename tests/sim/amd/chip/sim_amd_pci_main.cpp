@@ -36,7 +36,7 @@ constexpr const char* kUsage = R"(sim-amd-pci: a modelled AMD card behind a sock
   --vram MIB       video memory (4096)
   --clients N      ends after so many (1); 0: when it is sent SIGTERM
   --warm           another driver was here before
-  --no-code        launches do nothing; code of gfx942 is not modelled
+  --no-code        launches do nothing
   --no-hdp         with --strict: what the host writes through BAR 0 waits for no flush
   --fault TEXT     what goes wrong; see tests/sim/amd/chip/options.h
   --plant NAME[,N] the N-th launch, copy, fence or wait is damaged; a name of tests/unit/amd_faults
@@ -224,13 +224,7 @@ int main(int count, char** words) {
   }
   std::signal(SIGPIPE, SIG_IGN);
   const amd::ChipRow& row = *amd::find_chip_row(arguments.options.chip);
-  if (arguments.has_code && row.generation == 9)
-    arguments.options.execute = [](amd::GpuMemory&, const amd::Launch& launch) {
-      return std::optional(amd::Death{amd::Death::Kind::kException, launch.entry, false,
-                                      "code of gfx9 is not modelled (--no-code ignores launches)"});
-    };
-  else if (arguments.has_code)
-    arguments.options.execute = amd::interpreter(std::string(row.isa));
+  if (arguments.has_code) arguments.options.execute = amd::interpreter(std::string(row.isa));
   amd::Chip chip(arguments.options);
   for (const std::string& prefix : arguments.tolerated) chip.violation_list().tolerate(prefix);
   if (!arguments.planted.empty() && !plant(arguments.planted, chip.engines().knobs)) {

@@ -159,6 +159,7 @@ constexpr AtomicKind kAtomics[] = {
     {"dec_u32", 4, false, with<U32, wrap_down>},
     {"dec_u64", 8, false, with<U64, wrap_down>},
     {"add_f32", 4, false, with<float, add>},
+    {"add_f64", 8, false, with<double, add>},
     {"min_f32", 4, false, with<float, min_num>},
     {"max_f32", 4, false, with<float, max_num>},
     {"min_f64", 8, false, with<double, min_num>},

@@ -25,8 +25,8 @@ uint32_t field(uint32_t word, uint32_t first, uint32_t count) {
 /// forgets it.
 class Program {
  public:
-  Program(Isa isa, Memory& memory, uint64_t entry, uint32_t vgprs)
-      : isa_(isa), memory_(memory), base_(entry), vgprs_(vgprs) {}
+  Program(Isa isa, Memory& memory, uint64_t entry, uint32_t vgprs, uint32_t first_acc)
+      : isa_(isa), memory_(memory), base_(entry), vgprs_(vgprs), first_acc_(first_acc) {}
 
   /// Null after describing the fault.
   const Step* at(uint64_t pc, Fault& fault) {
@@ -123,7 +123,12 @@ class Program {
 
   bool registers_exist(const Step& step) const {
     const auto exists = [&](const Slot& s) {
-      return !s.is_vgpr() || uint32_t{s.code} - kVgpr + s.dwords <= vgprs_;
+      if (!s.is_vgpr()) return true;
+      // CDNA: tuples begin at even registers (CDNA3 ISA guide, "VGPR alignment").
+      if (isa_ == Isa::kGfx9 && s.dwords > 1 && s.code % 2 != 0) return false;
+      return s.code >= kAccVgpr
+                 ? first_acc_ + s.code - kAccVgpr + s.dwords <= vgprs_
+                 : uint32_t{s.code} - kVgpr + s.dwords <= std::min(vgprs_, first_acc_);
     };
     for (int i = 0; i < 3; ++i)
       if (!exists(step.src[i]) || !exists(step.src_y[i])) return false;
@@ -133,7 +138,7 @@ class Program {
   Isa isa_;
   Memory& memory_;
   uint64_t base_;
-  uint32_t vgprs_;
+  uint32_t vgprs_, first_acc_;
   std::deque<Step> steps_;
   std::vector<const Step*> near_;
   std::unordered_map<uint64_t, const Step*> far_;
@@ -145,8 +150,11 @@ class Machine {
   Machine(const Dispatch& dispatch, Memory& memory)
       : d_(dispatch),
         memory_(memory),
-        vgprs_((field(dispatch.rsrc1, 0, 6) + 1) * (dispatch.wave_size == 32 ? 8 : 4)),
-        program_(dispatch.isa, memory, dispatch.entry, vgprs_),
+        vgprs_((field(dispatch.rsrc1, 0, 6) + 1) *
+               (dispatch.wave_size == 32 || dispatch.isa == Isa::kGfx9 ? 8 : 4)),
+        // RSRC3.ACCUM_OFFSET
+        first_acc_(dispatch.isa == Isa::kGfx9 ? (field(dispatch.rsrc3, 0, 6) + 1) * 4 : 256),
+        program_(dispatch.isa, memory, dispatch.entry, vgprs_, first_acc_),
         counts_(opcode_rows().size()) {}
 
   tl::expected<Statistics, Fault> run() {
@@ -179,7 +187,9 @@ class Machine {
       return fmt::format("waves of {} lanes", d_.wave_size);
     if (d_.lds_bytes > 64 * 1024) return fmt::format("{} bytes of LDS", d_.lds_bytes);
     if (d_.scratch_per_lane && !d_.scratch_base) return "scratch is used but has no memory";
-    if (vgprs_ > 256) return fmt::format("{} VGPRs", vgprs_);
+    if (d_.isa == Isa::kGfx9 && d_.wave_size != 64)
+      return fmt::format("CDNA's waves have 64 lanes, not {}", d_.wave_size);
+    if (vgprs_ > (d_.isa == Isa::kGfx9 ? 512u : 256u)) return fmt::format("{} VGPRs", vgprs_);
     if (field(d_.rsrc2, 1, 5) != d_.user_sgprs.size())
       return fmt::format("RSRC2 asks for {} user SGPRs, {} were given", field(d_.rsrc2, 1, 5),
                          d_.user_sgprs.size());
@@ -222,6 +232,7 @@ class Machine {
     w.index = index;
     w.pc = d_.entry;
     w.vgprs = vgprs_;
+    w.first_acc = first_acc_;
     registers.assign(size_t{vgprs_} * w.lanes, 0);
     w.v = std::move(registers);
     // FLOAT_MODE is bits 19:12; DX10_CLAMP 21 and IEEE 23 are MODE's bits 8 and 9, which RDNA4 has
@@ -367,7 +378,7 @@ class Machine {
 
   const Dispatch& d_;
   Memory& memory_;
-  uint32_t vgprs_;
+  uint32_t vgprs_, first_acc_;
   Program program_;
   Group group_;
   std::vector<Wave> waves_;

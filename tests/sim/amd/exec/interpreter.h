@@ -1,13 +1,13 @@
 #pragma once
-// Executes RDNA2, RDNA3 and RDNA4 machine code on the CPU: work-groups one after another, the waves
-// of a work-group in turns. Arithmetic is IEEE exact in the modes of the kernel; v_exp, v_log,
-// v_rcp, v_rsq, v_sqrt, v_sin and v_cos, which hardware approximates, are the correctly rounded
-// results.
+// Executes RDNA2, RDNA3, RDNA4 and CDNA3 machine code on the CPU: work-groups one after another,
+// the waves of a work-group in turns. Arithmetic is IEEE exact in the modes of the kernel; v_exp,
+// v_log, v_rcp, v_rsq, v_sqrt, v_sin and v_cos, which hardware approximates, are the correctly
+// rounded results.
 //
 // Does not own: packets, queues and address translation; `Memory` is what page tables allow.
-// Sources: AMD "RDNA2", "RDNA3" and "RDNA4" ISA reference guides; initial register state and kernel
-// descriptor: LLVM "User Guide for AMDGPU Backend", sections "Kernel Descriptor" and "Initial
-// Kernel Execution State".
+// Sources: AMD "RDNA2", "RDNA3", "RDNA4" and "CDNA3" ISA reference guides; initial register state
+// and kernel descriptor: LLVM "User Guide for AMDGPU Backend", sections "Kernel Descriptor" and
+// "Initial Kernel Execution State".
 
 #include <array>
 #include <atomic>

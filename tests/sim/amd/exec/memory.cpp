@@ -192,7 +192,9 @@ const Slot& data_slot(const Step& in) {
   return in.format() == Format::kBuffer ? in.dst : in.src[1];
 }
 
-void put_small(U32& reg, U32 value, const AccessKind& k) {
+/// `whole`: memory with error correction, CDNA3's, writes the other half too, with zeros.
+void put_small(U32& reg, U32 value, const AccessKind& k, bool whole) {
+  if (whole) reg = 0;
   if (!k.d16)
     reg = value;
   else if (k.high)
@@ -218,8 +220,9 @@ void load(Wave& w, const Step& in) {
   if (in.format() == Format::kDs) count_conflicts(w, places, k.bytes);
   U32* d = w.reg(in.dst.code - kVgpr);
   if (k.bytes < 4) {
-    each_lane(w.exec(),
-              [&](U32 l) { put_small(d[l], places.at[l] ? load_small(places.at[l], k) : 0, k); });
+    each_lane(w.exec(), [&](U32 l) {
+      put_small(d[l], places.at[l] ? load_small(places.at[l], k) : 0, k, w.isa == Isa::kGfx9);
+    });
     return;
   }
   each_lane(w.exec(), [&](U32 l) {
@@ -271,8 +274,9 @@ void atomic(Wave& w, const Step& in) {
   const U32* compare = !k.compares                  ? data
                        : in.format() == Format::kDs ? w.reg(in.src[2].code - kVgpr)
                                                     : data + size_t{dwords} * w.lanes;
-  // RDNA2's DS_CMPST has them the other way round (RDNA2 ISA guide; "CMPSTORE" says the new order).
-  if (k.compares && in.format() == Format::kDs && w.isa == Isa::kGfx10) std::swap(data, compare);
+  // DS_CMPST of RDNA2 and CDNA3 has them the other way round ("CMPSTORE" says the new order).
+  if (k.compares && in.format() == Format::kDs && (w.isa == Isa::kGfx10 || w.isa == Isa::kGfx9))
+    std::swap(data, compare);
   U64 old[kMaxLanes] = {};
   each_lane(w.exec(), [&](U32 l) {
     if (!places.at[l]) return;
@@ -344,13 +348,17 @@ void two_addresses(Wave& w, const Step& in) {
 }
 
 // ---- exchange among lanes through the LDS hardware ----
+/// Lane that a byte address names: of 32, RDNA's halves of a wave do not meet, or of CDNA's 64.
+U32 lane_named(const Wave& w, U32 address, U32 lane) {
+  return w.isa == Isa::kGfx9 ? address / 4 & 63 : (address / 4 & 31) | (lane & 32);
+}
 void backward_permute(Wave& w, const Step& in) {
   const U32* address = w.reg(in.src[0].code - kVgpr);
   const U32* data = w.reg(in.src[1].code - kVgpr);
   U32 d[kMaxLanes];
   const U64 exec = w.exec();
   each_lane(exec, [&](U32 l) {
-    const U32 from = ((address[l] + static_cast<U32>(in.mem.offset)) / 4 & 31) | (l & 32);
+    const U32 from = lane_named(w, address[l] + static_cast<U32>(in.mem.offset), l);
     d[l] = exec >> from & 1 ? data[from] : 0;
   });
   U32* out = w.reg(in.dst.code - kVgpr);
@@ -361,7 +369,7 @@ void forward_permute(Wave& w, const Step& in) {
   const U32* data = w.reg(in.src[1].code - kVgpr);
   U32 d[kMaxLanes] = {};
   each_lane(w.exec(), [&](U32 l) {
-    d[((address[l] + static_cast<U32>(in.mem.offset)) / 4 & 31) | (l & 32)] = data[l];
+    d[lane_named(w, address[l] + static_cast<U32>(in.mem.offset), l)] = data[l];
   });
   U32* out = w.reg(in.dst.code - kVgpr);
   each_lane(w.exec(), [&](U32 l) { out[l] = d[l]; });
@@ -398,6 +406,8 @@ constexpr Semantics kLaneOps[] = {
     {"ds_swizzle_b32", swizzle},
     {"buffer_gl0_inv", [](Wave&, const Step&) {}},
     {"buffer_gl1_inv", [](Wave&, const Step&) {}},
+    {"buffer_inv", [](Wave&, const Step&) {}},
+    {"buffer_wbl2", [](Wave&, const Step&) {}},
     {"global_inv", [](Wave&, const Step&) {}},
     {"global_wb", [](Wave&, const Step&) {}},
     {"global_wbinv", [](Wave&, const Step&) {}},

@@ -53,9 +53,13 @@ void yield_turn(Wave& w, const Step&) { w.yield = true; }
 // Hardware register numbers: LLVM AMDGPU, SIDefines.h (namespace Hwreg).
 constexpr uint32_t kHwMode = 1, kHwStatus = 2, kHwFlatScratchLo = 20, kHwFlatScratchHi = 21,
                    kHwShaderCycles = 29;
+// gfx940's of the same numbers: where a wave runs, and on which chiplet.
+constexpr uint32_t kHwId = 4, kHwXccId = 20;
 
 /// Nothing for registers that are not modelled.
 std::optional<uint32_t> hardware_register(const Wave& w, uint32_t id) {
+  if (w.isa == Isa::kGfx9 && id != kHwMode && id != kHwStatus)
+    return id == kHwId || id == kHwXccId ? std::optional(0u) : std::nullopt;
   switch (id) {
     case kHwMode: return w.mode;
     case kHwStatus: return w.scc ? 1u : 0u;
@@ -243,6 +247,9 @@ constexpr Semantics kMemory[] = {
     {"s_buffer_load_i16", buffer_load_small<int16_t>},
     {"s_dcache_inv", nothing},
     {"s_gl1_inv", nothing},
+    {"s_dcache_wb", nothing},
+    {"s_dcache_inv_vol", nothing},
+    {"s_dcache_wb_vol", nothing},
     // Clocks count instructions here.
     {"s_memtime", [](Wave& w, const Step& in) { w.write64(in.dst.code, w.steps); }},
     {"s_memrealtime", [](Wave& w, const Step& in) { w.write64(in.dst.code, w.steps); }},

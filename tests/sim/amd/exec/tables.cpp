@@ -27,10 +27,11 @@ using Index = std::unordered_map<std::string_view, Handler>;
 const Index& index() {
   static const Index instance = [] {
     Index i;
-    for (const auto table : {scalar_integer_ops(), scalar_float_ops(), scalar_control_ops(),
-                             scalar_memory_ops(), vector_float_ops(), vector_half_ops(),
-                             vector_double_ops(), vector_integer_ops(), vector_convert_ops(),
-                             vector_packed_ops(), vector_lane_ops(), matrix_ops(), lds_lane_ops()})
+    for (const auto table :
+         {scalar_integer_ops(), scalar_float_ops(), scalar_control_ops(), scalar_memory_ops(),
+          vector_float_ops(), vector_half_ops(), vector_double_ops(), vector_integer_ops(),
+          vector_convert_ops(), vector_packed_ops(), vector_lane_ops(), matrix_ops(), mfma_ops(),
+          lds_lane_ops()})
       for (const Semantics& row : table) i.emplace(row.name, row.run);
     return i;
   }();

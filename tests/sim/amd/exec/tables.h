@@ -26,6 +26,7 @@ std::span<const Semantics> vector_compare_ops();
 std::span<const Semantics> vector_packed_ops();
 std::span<const Semantics> vector_lane_ops();
 std::span<const Semantics> matrix_ops();
+std::span<const Semantics> mfma_ops();
 std::span<const Semantics> lds_lane_ops();
 
 /// Executes a VOPD whose halves are Step::x and Step::y.

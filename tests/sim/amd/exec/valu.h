@@ -179,7 +179,8 @@ inline void store_part(Wave& w, const Step& in, uint32_t all, const uint32_t* va
   });
 }
 
-/// Writes the lanes that are on; a 16-bit result keeps the other half of the register.
+/// Writes the lanes that are on; a 16-bit result keeps the other half of the register, on CDNA only
+/// where it is the upper one. Source: LLVM 19, GCNSubtarget::zeroesHigh16BitsOfDest.
 template <class T>
 void store(Wave& w, const Step& in, const Raw<T>* value) {
   const uint64_t active = w.active();
@@ -190,9 +191,8 @@ void store(Wave& w, const Step& in, const Raw<T>* value) {
   if constexpr (kIs16<T>) {
     w.honored |= modifier::kTarget;
     const uint32_t shift = in.format() != Format::kVop3P && in.op_sel & 8 ? 16 : 0;
-    each_lane(active, [=](uint32_t l) {
-      d[l] = (d[l] & ~(0xffffu << shift)) | (value[l] & 0xffff) << shift;
-    });
+    const uint32_t kept = w.isa == Isa::kGfx9 && shift == 0 ? 0 : ~(0xffffu << shift);
+    each_lane(active, [=](uint32_t l) { d[l] = (d[l] & kept) | (value[l] & 0xffff) << shift; });
   } else if constexpr (sizeof(T) == 8) {
     uint32_t* hi = d + w.lanes;
     each_lane(active, [=](uint32_t l) {

@@ -55,7 +55,9 @@ bool holds(T a, T b) {
 /// Lanes that are off become 0; with X the mask replaces EXEC.
 void write_result(Wave& w, const Step& in, uint64_t mask, bool to_exec) {
   mask &= w.active();
-  if (to_exec) return w.write_mask_to(kExecLo, mask);
+  if (to_exec) w.write_mask_to(kExecLo, mask);
+  // CDNA's v_cmpx writes both.
+  if (to_exec && w.isa != Isa::kGfx9) return;
   w.write_mask_to(in.dst.dwords ? in.dst.code : kVccLo, mask);
 }
 

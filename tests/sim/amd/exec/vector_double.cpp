@@ -179,6 +179,7 @@ constexpr Semantics kVectorDoubleOps[] = {
     {"v_add_f64", vop<[](D a, D b) { return a + b; }>},
     {"v_mul_f64", vop<[](D a, D b) { return a * b; }>},
     {"v_fma_f64", vop<[](D a, D b, D c) { return std::fma(a, b, c); }>},
+    {"v_fmac_f64", vop<[](D a, D b, D c) { return std::fma(a, b, c); }>},
     {"v_min_f64", vop<[](D a, D b) { return min_num(a, b); }>},
     {"v_max_f64", vop<[](D a, D b) { return max_num(a, b); }>},
     {"v_minimum_f64", vop<[](D a, D b) { return minimum(a, b); }>},

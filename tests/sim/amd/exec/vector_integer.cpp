@@ -194,6 +194,7 @@ void swap(Wave& w, const Step& in) {
 
 constexpr Semantics kVectorIntegerOps[] = {
     {"v_mov_b32", vop<[](U32 a) { return a; }>},
+    {"v_mov_b64", vop<[](U64 a) { return a; }>},
     {"v_mov_b16", vop<[](U16 a) { return a; }>},
     {"v_swap_b32", swap},
     {"v_not_b32", vop<[](U32 a) { return ~a; }>},
@@ -221,6 +222,7 @@ constexpr Semantics kVectorIntegerOps[] = {
     {"v_sub_nc_i32", saturating<I32, [](I64 a, I64 b) { return a - b; }>},
     {"v_add_nc_u16", saturating<U16, [](I64 a, I64 b) { return a + b; }>},
     {"v_sub_nc_u16", saturating<U16, [](I64 a, I64 b) { return a - b; }>},
+    {"v_subrev_nc_u16", saturating<U16, [](I64 a, I64 b) { return b - a; }>},
     {"v_add_nc_i16", saturating<I16, [](I64 a, I64 b) { return a + b; }>},
     {"v_sub_nc_i16", saturating<I16, [](I64 a, I64 b) { return a - b; }>},
     {"v_mul_lo_u16", vop<[](U16 a, U16 b) { return static_cast<U16>(U32{a} * b); }>},
@@ -299,6 +301,7 @@ constexpr Semantics kVectorIntegerOps[] = {
     {"v_and_or_b32", vop<[](U32 a, U32 b, U32 c) { return (a & b) | c; }>},
     {"v_xad_u32", vop<[](U32 a, U32 b, U32 c) { return (a ^ b) + c; }>},
     {"v_lshl_add_u32", vop<[](U32 a, U32 b, U32 c) { return (a << (b & 31)) + c; }>},
+    {"v_lshl_add_u64", vop<[](U64 a, U32 b, U64 c) { return (a << (b & 7)) + c; }>},
     {"v_add_lshl_u32", vop<[](U32 a, U32 b, U32 c) { return (a + b) << (c & 31); }>},
     {"v_lshl_or_b32", vop<[](U32 a, U32 b, U32 c) { return (a << (b & 31)) | c; }>},
     {"v_add3_u32", vop<[](U32 a, U32 b, U32 c) { return a + b + c; }>},

@@ -7,6 +7,21 @@ namespace {
 
 constexpr uint32_t kNoLane = ~0u;
 
+/// Controls that CDNA has and RDNA lost: over the whole wave, and the last lane of a row, or of
+/// half the wave, for the rows behind it. kNoControl: none of them.
+constexpr uint32_t kNoControl = ~0u - 1;
+uint32_t wave_source(uint32_t c, uint32_t lane) {
+  switch (c) {
+    case 0x130: return lane < 63 ? lane + 1 : kNoLane;           // wave_shl
+    case 0x134: return (lane + 1) & 63;                          // wave_rol
+    case 0x138: return lane > 0 ? lane - 1 : kNoLane;            // wave_shr
+    case 0x13c: return (lane - 1) & 63;                          // wave_ror
+    case 0x142: return lane < 16 ? kNoLane : (lane & ~15u) - 1;  // row_bcast15
+    case 0x143: return lane < 32 ? kNoLane : 31;                 // row_bcast31
+    default: return kNoControl;
+  }
+}
+
 /// Lane that `lane` reads under DPP16 control `c`; kNoLane: outside the row.
 uint32_t dpp16_source(uint32_t c, uint32_t lane) {
   const uint32_t row = lane & ~15u, at = lane & 15, n = c & 15;
@@ -36,7 +51,8 @@ void apply_dpp(Wave& w, const Step& in, uint32_t* column) {
     if (d.kind == DppKind::kDpp8) {
       source = (l & ~7u) | (d.control >> (3 * (l & 7)) & 7);
     } else {
-      source = dpp16_source(d.control, l);
+      source = w.isa == Isa::kGfx9 ? wave_source(d.control, l) : kNoControl;
+      if (source == kNoControl) source = dpp16_source(d.control, l);
       if (!(d.row_mask >> (l / 16 & 3) & 1) || !(d.bank_mask >> (l / 4 & 3) & 1))
         enabled &= ~(uint64_t{1} << l);
     }

@@ -50,7 +50,8 @@ struct Wave {
   bool scc = false;
   uint64_t pc = 0, next_pc = 0;
   uint32_t mode = 0;
-  uint32_t vgprs = 0;  ///< allocated
+  uint32_t vgprs = 0;        ///< allocated
+  uint32_t first_acc = 256;  ///< of them the first AccVGPR
   std::vector<uint32_t> v;
   WaveState state = WaveState::kRunning;
   uint64_t wait_phase = 0;  ///< barrier phase that frees this wave
@@ -63,7 +64,11 @@ struct Wave {
   uint64_t write_mask = ~uint64_t{0};  ///< lanes the current DPP instruction may write
   uint32_t honored = 0;                ///< modifiers that the current handler looked at
 
-  uint32_t* reg(uint32_t n) { return v.data() + size_t{n} * lanes; }
+  /// Column `n` of the VGPRs, or from kAccVgpr - kVgpr on of the AccVGPRs.
+  uint32_t* reg(uint32_t n) {
+    constexpr uint32_t kAcc = kAccVgpr - kVgpr;
+    return v.data() + size_t{n < kAcc ? n : n - kAcc + first_acc} * lanes;
+  }
   uint64_t all_lanes() const { return lanes == 64 ? ~uint64_t{0} : 0xffffffffu; }
   uint64_t exec() const {
     return lanes == 64 ? uint64_t{s[kExecLo + 1]} << 32 | s[kExecLo] : s[kExecLo];

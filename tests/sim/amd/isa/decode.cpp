@@ -30,17 +30,26 @@ class Decoder {
   }
 
  private:
+  bool is9() const { return isa_ == Isa::kGfx9; }
   bool is10() const { return isa_ == Isa::kGfx10; }
   bool is12() const { return isa_ == Isa::kGfx12; }
-  /// A field that names an operand, in the numbers of RDNA3: RDNA2 has M0 at 124 and NULL at 125.
+  /// A field that names an operand, in the numbers of RDNA3: before it M0 is 124 and NULL 125.
   uint32_t operand(uint64_t word, uint32_t first, uint32_t count) const {
     const uint32_t code = bits(word, first, count);
-    return is10() && (code == kNull || code == kM0) ? kNull + kM0 - code : code;
+    // FLAT_SCRATCH and XNACK_MASK of older chips, NULL of newer ones: gfx940 has none of them.
+    if (is9() && ((code >= 102 && code < kVccLo) || code == kM0)) return kNone;
+    return (is9() || is10()) && (code == kNull || code == kM0) ? kNull + kM0 - code : code;
+  }
+
+  /// A mask of lanes: CDNA's waves have 64.
+  Slot mask(uint32_t code) const {
+    return is9() ? Slot{narrow(code), 2, '2'} : Slot{narrow(code), 1, '1'};
   }
 
   bool dispatch() {
     if (w0_ >> 31 == 0) return vop12c();
     if (w0_ >> 30 == 2) return scalar();
+    if (is9()) return dispatch9();
     switch (w0_ >> 26) {
       case 0x31: return is12() && buffer12();
       case 0x32: return !is10() && vopd();
@@ -53,6 +62,20 @@ class Decoder {
       case 0x3d: return is12() ? smem12() : smem11();
       default: return false;
     }
+  }
+
+  bool dispatch9() {
+    switch (w0_ >> 26) {
+      case 0x30: return smem9();
+      case 0x34: break;
+      case 0x36: return ds9();
+      case 0x37: return flat9();
+      case 0x38: return buffer9();
+      default: return false;
+    }
+    if (w0_ >> 23 != 0x1a7) return vop3(Format::kVop3, bits(w0_, 16, 10), false);
+    const uint32_t code = bits(w0_, 16, 7);
+    return find_row(isa_, Format::kMai, code) ? mai(code) : vop3(Format::kVop3P, code, true);
   }
 
   bool row(Format format, uint32_t code) {
@@ -86,6 +109,11 @@ class Decoder {
     return code >= kNull || code % alignment == 0;
   }
   char width_at(uint32_t index) const { return out_.row->operands[2 * index + 1]; }
+  bool has_wide_operand() const {
+    for (uint32_t i = 0; i < 3; ++i)
+      if (present(i) && width_at(i) == '2') return true;
+    return false;
+  }
   bool present(uint32_t index) const {
     return out_.row->operands.size() >= 2 * index + 2 && out_.row->operands[2 * index] != '-';
   }
@@ -124,11 +152,29 @@ class Decoder {
 
   // ---- scalar memory ----
   bool smem_operands(uint32_t sdata, uint32_t sbase) {
+    // M0 is no base; RDNA2 and CDNA have it where others have NULL.
+    if ((is9() || is10()) && present(1) && sbase * 2 == kNull) return false;
     if (!present(1))
-      return (is10() || (!out_.mem.glc && !out_.mem.dlc)) && slot(out_.dst, 0, sdata);
+      return (is9() || is10() || (!out_.mem.glc && !out_.mem.dlc)) && slot(out_.dst, 0, sdata);
     return slot(out_.dst, 0, sdata) &&
            (!present(1) || (class_allows(out_.row->operands[2], sbase) &&
                             plain(out_.src[0], width_at(1), sbase * 2)));
+  }
+  /// IMM: an immediate; SOFFSET_EN: a register besides; neither: a register in the immediate's
+  /// place.
+  bool smem9() {
+    uint32_t w1 = 0;
+    if (!row(Format::kSmem, bits(w0_, 18, 8)) || !word(w1)) return false;
+    const bool has_offset = bits(w0_, 17, 1), has_register = bits(w0_, 14, 1);
+    if (!present(1) && has_offset) return false;
+    out_.mem.glc = bits(w0_, 16, 1);
+    if (has_offset) out_.mem.offset = sign_extend(bits(w1, 0, 21), 21);
+    out_.mem.has_offset = has_offset;
+    if (present(1) && has_register)
+      out_.mem.soffset = narrow(operand(w1, 25, 7));
+    else if (!has_offset && present(1))
+      out_.mem.soffset = narrow(operand(w1, 0, 7));
+    return out_.mem.soffset < 128 && smem_operands(operand(w0_, 6, 7), bits(w0_, 0, 6));
   }
   bool smem11() {
     uint32_t w1 = 0;
@@ -157,7 +203,7 @@ class Decoder {
   bool dpp(uint32_t& code, std::string_view modifier_bits) {
     if (!is_dpp_code(code)) return true;
     uint32_t w = 0;
-    if (!word(w)) return false;
+    if ((is9() && code != kDpp16Code) || !word(w)) return false;
     Dpp& d = out_.dpp;
     if (code != kDpp16Code) {
       d.kind = DppKind::kDpp8;
@@ -166,7 +212,7 @@ class Decoder {
     } else {
       d.kind = DppKind::kDpp16;
       d.control = bits(w, 8, 9);
-      d.fetch_invalid = bits(w, 18, 1);
+      d.fetch_invalid = !is9() && bits(w, 18, 1);
       d.bound_zero = bits(w, 19, 1);
       d.bank_mask = static_cast<uint8_t>(bits(w, 24, 4));
       d.row_mask = static_cast<uint8_t>(bits(w, 28, 4));
@@ -201,11 +247,20 @@ class Decoder {
     if (!short_slot(out_.src[0], 1, src0)) return false;
     if (format != Format::kVop1 && !short_slot(out_.src[1], 2, kVgpr + bits(w0_, 9, 8)))
       return false;
-    if (!present(0) && !present(1) && bits(w0_, 0, 9) + bits(w0_, 17, 8)) return false;
+    if (!present(0) && !present(1) && bits(w0_, 17, 8) + (is9() ? 0 : bits(w0_, 0, 9)))
+      return false;
+    // Of 64 bits CDNA moves one lane of a row to all of it, and nothing else.
+    if (is9() && out_.dpp.kind != DppKind::kOff && out_.dpp.control >> 4 != 0x15 &&
+        has_wide_operand())
+      return false;
     if (format != Format::kVopc) {
       const bool scalar = present(0) && out_.row->operands[0] == 's';
       const uint32_t dst = scalar ? operand(w0_, 17, 8) : kVgpr + bits(w0_, 17, 8);
       if (!short_slot(out_.dst, 0, dst)) return false;
+    }
+    if (out_.row->name == "v_accvgpr_mov_b32") {
+      to_acc(out_.dst);
+      to_acc(out_.src[0]);
     }
     if (out_.row->has('K')) {
       has_literal_ = true;
@@ -230,7 +285,7 @@ class Decoder {
   /// Sub-dword addressing. Source: RDNA2 ISA guide, "SDWA" and "SDWAB".
   bool sdwa(Format format, uint32_t code) {
     const bool compares = format == Format::kVopc;
-    const uint32_t long_code = code + (format == Format::kVop1   ? 0x180u
+    const uint32_t long_code = code + (format == Format::kVop1   ? (is9() ? 0x140u : 0x180u)
                                        : format == Format::kVop2 ? 0x100u
                                                                  : 0u);
     const OpcodeRow* long_form = find_row(isa_, Format::kVop3, long_code);
@@ -265,8 +320,9 @@ class Decoder {
     if (compares) {
       const uint32_t sdst = operand(w, 8, 7);
       const bool to_exec = out_.row->name.starts_with("v_cmpx");
-      if (to_exec) return !bits(w, 15, 1) || sdst == kExecLo;
-      if (bits(w, 15, 1)) out_.dst = {narrow(sdst), 1, '1'};
+      if (to_exec && !is9()) return !bits(w, 15, 1) || sdst == kExecLo;
+      if (is9() && bits(w, 15, 1) && sdst % 2 != 0) return false;
+      if (bits(w, 15, 1)) out_.dst = mask(sdst);
       return !bits(w, 15, 1) || class_allows('s', sdst);
     }
     s.target = static_cast<uint8_t>(bits(w, 8, 3));
@@ -290,8 +346,8 @@ class Decoder {
     }
     if (b[0] == 'S') {
       const uint32_t sdst = operand(w0_, 8, 7);
-      if (!class_allows('s', sdst)) return false;
-      out_.sdst = {narrow(sdst), 1, '1'};
+      if (!class_allows('s', sdst) || (is9() && sdst % 2 != 0)) return false;
+      out_.sdst = mask(sdst);
     }
     vop3_modifiers(w, packed);
     const bool scalar = present(0) && out_.row->operands[0] == 's';
@@ -354,6 +410,34 @@ class Decoder {
     }
   }
 
+  /// Sources in AccVGPRs have a bit each, C and D one together. Source: CDNA3 ISA guide,
+  /// "VOP3P-MAI".
+  bool mai(uint32_t code) {
+    uint32_t w1 = 0;
+    if (!row(Format::kMai, code) || !word(w1)) return false;
+    const bool acc_cd = bits(w0_, 15, 1), is_product = out_.row->name.starts_with("v_mfma");
+    const uint32_t src[3] = {operand(w1, 0, 9), operand(w1, 9, 9), operand(w1, 18, 9)};
+    if (!slot(out_.dst, 0, kVgpr + bits(w0_, 0, 8))) return false;
+    for (uint32_t i = 0; i < 3; ++i)
+      if (present(i + 1) && !slot(out_.src[i], i + 1, src[i])) return false;
+    if (!is_product) {
+      if (w1 >> 29 || bits(w1, 9, 18)) return false;
+      const bool reads = out_.row->name == "v_accvgpr_read_b32";
+      to_acc(reads ? out_.src[0] : out_.dst);
+      return !reads || out_.src[0].is_vgpr();
+    }
+    if (acc_cd) to_acc(out_.dst);
+    if (acc_cd && out_.src[2].is_vgpr()) to_acc(out_.src[2]);
+    if (bits(w1, 27, 1)) to_acc(out_.src[0]);
+    if (bits(w1, 28, 1)) to_acc(out_.src[1]);
+    out_.cbsz = static_cast<uint8_t>(bits(w0_, 8, 3));
+    out_.abid = static_cast<uint8_t>(bits(w0_, 11, 4));
+    out_.blgp = static_cast<uint8_t>(bits(w1, 29, 3));
+    constexpr uint32_t kLdsDirect = 254;
+    return out_.src[2].code >= 128 && out_.src[2].code != kLdsDirect;
+  }
+  static void to_acc(Slot& slot) { slot.code = narrow(slot.code + kAccVgpr - kVgpr); }
+
   bool vopd() {
     uint32_t w1 = 0;
     if (!row(Format::kVopdX, bits(w0_, 22, 4)) || !word(w1)) return false;
@@ -415,6 +499,57 @@ class Decoder {
                                : saddr <= kM0;
     return base_fits && slot(out_.dst, 0, kVgpr + vdst) &&
            plain(out_.src[0], address, kVgpr + vaddr) && slot(out_.src[1], 2, kVgpr + vdata);
+  }
+  bool ds9() {
+    uint32_t w1 = 0;
+    if (!row(Format::kDs, bits(w0_, 17, 8)) || !word(w1)) return false;
+    MemoryFields& m = out_.mem;
+    m.offset = static_cast<int32_t>(bits(w0_, 0, 16));
+    m.offset0 = static_cast<uint8_t>(bits(w0_, 0, 8));
+    m.offset1 = static_cast<uint8_t>(bits(w0_, 8, 8));
+    m.returns = present(0);
+    if (bits(w0_, 16, 1)) return false;  // global data share: CDNA3 has none
+    if (!slot(out_.dst, 0, kVgpr + bits(w1, 24, 8)) ||
+        !slot(out_.src[0], 1, kVgpr + bits(w1, 0, 8)) ||
+        !slot(out_.src[1], 2, kVgpr + bits(w1, 8, 8)) ||
+        !slot(out_.src[2], 3, kVgpr + bits(w1, 16, 8)))
+      return false;
+    if (bits(w0_, 25, 1)) data_to_acc();
+    return true;
+  }
+  /// ACC of a memory instruction: all of its data is in AccVGPRs, its address is not.
+  void data_to_acc() {
+    for (Slot* slot : {&out_.dst, &out_.src[1], &out_.src[2]})
+      if (slot->dwords) to_acc(*slot);
+  }
+  bool flat9() {
+    const uint32_t segment = bits(w0_, 14, 2);
+    if (segment > 2) return false;
+    const Format format = segment == 0   ? Format::kFlat
+                          : segment == 1 ? Format::kScratch
+                                         : Format::kGlobal;
+    uint32_t w1 = 0;
+    if (!row(format, bits(w0_, 18, 7)) || !word(w1)) return false;
+    MemoryFields& m = out_.mem;
+    // FLAT's offset has no sign: bit 12 stays clear.
+    m.offset =
+        segment == 0 ? static_cast<int32_t>(bits(w0_, 0, 12)) : sign_extend(bits(w0_, 0, 13), 13);
+    m.glc = bits(w0_, 16, 1);
+    m.slc = bits(w0_, 17, 1);
+    m.dlc = bits(w0_, 25, 1);
+    const uint32_t saddr = bits(w1, 16, 7);
+    constexpr uint32_t kOff = 0x7f, kOldNull = 0x7d;
+    // SVE, bit 13: a scratch address has a register.
+    if (segment == 0 && (saddr != 0 || bits(w0_, 12, 2))) return false;
+    if (segment == 2 && bits(w0_, 13, 1)) return false;
+    if (saddr == kOldNull) return false;
+    m.use_vaddr = segment != 1 || bits(w0_, 13, 1);
+    const bool has_base = segment != 0 && saddr != kOff;
+    if (!flat_operands(bits(w1, 24, 8), bits(w1, 0, 8), bits(w1, 8, 8),
+                       has_base ? operand(w1, 16, 7) : uint32_t{kNull}, m.glc))
+      return false;
+    if (bits(w1, 23, 1)) data_to_acc();
+    return true;
   }
   bool flat10() {
     const uint32_t segment = bits(w0_, 14, 2);
@@ -521,6 +656,27 @@ class Decoder {
     }
     return buffer_operands(bits(w1, 8, 8), bits(w1, 0, 8), m.glc);
   }
+  bool buffer9() {
+    uint32_t w1 = 0;
+    if (!row(Format::kBuffer, bits(w0_, 18, 7)) || !word(w1)) return false;
+    MemoryFields& m = out_.mem;
+    m.offset = static_cast<int32_t>(bits(w0_, 0, 12));
+    m.offen = bits(w0_, 12, 1);
+    m.idxen = bits(w0_, 13, 1);
+    m.glc = bits(w0_, 14, 1);
+    m.dlc = bits(w0_, 15, 1);
+    m.slc = bits(w0_, 17, 1);
+    m.saddr = narrow(bits(w1, 16, 5) * 4);
+    m.soffset = narrow(operand(w1, 24, 8));
+    if (bits(w0_, 16, 1)) return false;  // to LDS
+    if (!present(0)) {
+      if (m.offset || m.offen || m.idxen || w1) return false;
+      return true;
+    }
+    if (m.saddr == kNull || !buffer_operands(bits(w1, 8, 8), bits(w1, 0, 8), m.glc)) return false;
+    if (bits(w1, 23, 1)) to_acc(out_.dst);
+    return true;
+  }
   bool buffer12() {
     uint32_t w1 = 0, w2 = 0;
     if (!row(Format::kBuffer, bits(w0_, 14, 8)) || !word(w1) || !word(w2)) return false;
@@ -560,6 +716,7 @@ uint32_t modifiers_of(const Instruction& in) {
     for (uint32_t i = 0; i < 3; ++i) known |= uint32_t{in.row->bits[i < 2 ? 8 + i : 6] == 's'} << i;
     all |= ((is_mix ? in.op_sel_hi : ~in.op_sel_hi) & sources & known) * kOpSelHi;
   }
+  if (in.cbsz || in.abid || in.blgp) all |= kBroadcast;
   if (in.clamp) all |= kClamp;
   if (in.omod) all |= kOmod;
   if (in.dpp.kind != DppKind::kOff) all |= kDpp;
@@ -575,9 +732,11 @@ std::string modifier_names(uint32_t modifiers) {
     uint32_t first, count;
     std::string_view name;
   };
-  constexpr Name kNames[] = {{0, 3, "NEG"},     {3, 3, "ABS"},   {6, 4, "OP_SEL"},
-                             {10, 1, "CLAMP"},  {11, 1, "OMOD"}, {12, 3, "OP_SEL_HI"},
-                             {15, 3, "NEG_HI"}, {18, 1, "DPP"},  {19, 3, "SDWA"}};
+  constexpr Name kNames[] = {{0, 3, "NEG"},     {3, 3, "ABS"},
+                             {6, 4, "OP_SEL"},  {10, 1, "CLAMP"},
+                             {11, 1, "OMOD"},   {12, 3, "OP_SEL_HI"},
+                             {15, 3, "NEG_HI"}, {18, 1, "DPP"},
+                             {19, 3, "SDWA"},   {22, 1, "CBSZ, ABID or BLGP"}};
   std::string text;
   for (const Name& n : kNames)
     if (bits(modifiers, n.first, n.count)) text += (text.empty() ? "" : ", ") + std::string(n.name);

@@ -13,6 +13,8 @@ namespace bm::sim::amd {
 // Operand codes as in a 9-bit source field.
 inline constexpr uint16_t kVccLo = 106, kTtmp0 = 108, kNull = 124, kM0 = 125, kExecLo = 126;
 inline constexpr uint16_t kLiteral = 255, kVgpr = 256;
+/// AccVGPRs, CDNA's upper part of the vector registers, follow the VGPRs: 512 … 767.
+inline constexpr uint16_t kAccVgpr = 512;
 inline constexpr uint16_t kNone = 0xffff;
 
 struct Slot {
@@ -49,7 +51,7 @@ namespace modifier {
 inline constexpr uint32_t kNeg = 1u << 0, kAbs = 1u << 3, kOpSel = 1u << 6, kTarget = 1u << 9,
                           kClamp = 1u << 10, kOmod = 1u << 11, kOpSelHi = 1u << 12,
                           kNegHi = 1u << 15, kDpp = 1u << 18, kSdwaSource = 1u << 19,
-                          kSdwaTarget = 1u << 21;
+                          kSdwaTarget = 1u << 21, kBroadcast = 1u << 22;
 }  // namespace modifier
 
 /// Address of a memory instruction and its cache policy.
@@ -59,10 +61,12 @@ struct MemoryFields {
   uint16_t saddr = kNull;    ///< SGPR base, SRSRC of a buffer, SOFFSET of SMEM is `soffset`
   uint16_t soffset = kNull;  ///< SMEM and BUFFER
   bool use_vaddr = true;     ///< SCRATCH: SVE; BUFFER: offen or idxen
+  bool has_offset = true;    ///< gfx9's SMEM: not a register alone
   bool idxen = false, offen = false, gds = false, tfe = false;
-  bool glc = false, slc = false, dlc = false;  ///< gfx11
-  uint8_t scope = 0, th = 0;                   ///< gfx12
-  bool returns = false;                        ///< atomic that returns the old value
+  /// gfx11; gfx9: what gfx940 calls sc0, nt and sc1
+  bool glc = false, slc = false, dlc = false;
+  uint8_t scope = 0, th = 0;  ///< gfx12
+  bool returns = false;       ///< atomic that returns the old value
 };
 
 struct Instruction {
@@ -75,6 +79,7 @@ struct Instruction {
   uint16_t imm = 0;  ///< SOPK, SOPP
   uint8_t neg = 0, abs = 0, op_sel = 0, op_sel_hi = 0, neg_hi = 0, omod = 0;
   bool clamp = false;
+  uint8_t cbsz = 0, abid = 0, blgp = 0;  ///< MFMA: which blocks and lanes of A and B are read
   uint32_t passed_over = 0;  ///< bits of `modifier` that LLVM takes and nothing gives a meaning
   bool has_high_registers = false;  ///< short form whose codes named upper halves (true16)
   Dpp dpp;

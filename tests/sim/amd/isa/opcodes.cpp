@@ -10,6 +10,7 @@ namespace {
 constexpr OpcodeRow kRows[] = {
 #include "tests/sim/amd/isa/opcode_rows.inc"
 #include "tests/sim/amd/isa/opcode_rows_gfx10.inc"
+#include "tests/sim/amd/isa/opcode_rows_gfx9.inc"
 };
 
 struct Range {
@@ -57,9 +58,15 @@ constexpr OperandClass kClasses[] = {
     {'e', {{{124, 124}, {235, 239}, {251, 253}, {256, 510}}}},
     {'f', {{{0, 103}, {124, 124}}}},
     {'g', {{{124, 124}, {128, 208}, {235, 248}, {251, 253}, {255, 508}}}},
+    {'j', {{{0, 208}, {235, 248}, {251, 254}, {256, 511}}}},
+    {'k', {{{256, 511}}}},
+    {'m', {{{0, 208}, {235, 248}, {251, 253}}}},
+    {'n', {{{0, 208}, {235, 248}, {251, 254}, {256, 511}}}},
+    {'o', {{{0, 106}, {108, 124}, {126, 126}, {128, 208}, {235, 248}, {251, 253}, {256, 510}}}},
+    {'p', {{{0, 106}, {108, 124}, {235, 239}, {251, 253}}}},
 };
 
-constexpr uint32_t kCodes = 1024, kSets = 4;
+constexpr uint32_t kCodes = 1024, kSets = 5;
 
 struct Lookup {
   // [set bit][format][code] → row + 1
@@ -92,6 +99,7 @@ struct Chip {
   Isa isa;
 };
 constexpr Chip kChips[] = {
+    {"gfx940", Isa::kGfx9},    {"gfx941", Isa::kGfx9},   {"gfx942", Isa::kGfx9},
     {"gfx1030", Isa::kGfx10},  {"gfx1031", Isa::kGfx10}, {"gfx1032", Isa::kGfx10},
     {"gfx1033", Isa::kGfx10},  {"gfx1034", Isa::kGfx10}, {"gfx1035", Isa::kGfx10},
     {"gfx1036", Isa::kGfx10},  {"gfx1100", Isa::kGfx11}, {"gfx1101", Isa::kGfx11},
@@ -100,8 +108,8 @@ constexpr Chip kChips[] = {
 };
 
 constexpr std::string_view kFormatNames[] = {
-    "SOP2", "SOPK",  "SOP1",   "SOPC",   "SOPP", "SMEM", "VOP1",    "VOP2",   "VOPC",
-    "VOP3", "VOP3P", "VOPD.X", "VOPD.Y", "DS",   "FLAT", "SCRATCH", "GLOBAL", "BUFFER"};
+    "SOP2",  "SOPK",      "SOP1",   "SOPC",   "SOPP", "SMEM", "VOP1",    "VOP2",   "VOPC",  "VOP3",
+    "VOP3P", "VOP3P-MAI", "VOPD.X", "VOPD.Y", "DS",   "FLAT", "SCRATCH", "GLOBAL", "BUFFER"};
 static_assert(std::size(kFormatNames) == kFormats);
 
 }  // namespace
@@ -133,6 +141,7 @@ uint32_t width_dwords(char width) {
     case 'h':
     case 'i': return 1;
     case 'g': return 16;
+    case 'w': return 32;
     default: return static_cast<uint32_t>(width - '0');
   }
 }

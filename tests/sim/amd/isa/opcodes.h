@@ -1,11 +1,12 @@
 #pragma once
-// The instruction sets of RDNA2, RDNA3 and RDNA4 as rows of data: which code of which encoding is
-// which operation, and what its operands may be.
+// The instruction sets of RDNA2, RDNA3, RDNA4 and CDNA3 as rows of data: which code of which
+// encoding is which operation, and what its operands may be.
 //
-// Sources: AMD "RDNA2", "RDNA3" and "RDNA4" Instruction Set Architecture reference guides
+// Sources: AMD "RDNA2", "RDNA3", "RDNA4" and "CDNA3" Instruction Set Architecture reference guides
 // (encodings, opcodes); names, operand widths and accepted operands as LLVM 19's AMDGPU
 // disassembler has them, found by probing it (opcode_rows.inc; opcode_rows_gfx10.inc by
-// make_gfx10_rows.py) and checked against it by tests/unit/sim_amd.
+// make_gfx10_rows.py, opcode_rows_gfx9.inc by make_gfx9_rows.py) and checked against it by
+// tests/unit/sim_amd.
 
 #include <cstdint>
 #include <optional>
@@ -20,10 +21,11 @@ enum class Isa : uint8_t {
   kGfx115 = 2,  ///< gfx1150, gfx1151: adds SALU float
   kGfx12 = 4,   ///< gfx1200, gfx1201
   kGfx10 = 8,   ///< gfx1030 … gfx1036
+  kGfx9 = 16,   ///< gfx940 … gfx942
 };
 
-/// The instruction set of "gfx1100", …; nothing for chips that are not RDNA2, RDNA3 or
-/// RDNA4.
+/// The instruction set of "gfx1100", …; nothing for chips that are not RDNA2, RDNA3,
+/// RDNA4 or CDNA3.
 std::optional<Isa> isa_of(std::string_view chip);
 
 /// Encoding families, in the order of the tables.
@@ -39,6 +41,7 @@ enum class Format : uint8_t {
   kVopc,
   kVop3,
   kVop3P,
+  kMai,  ///< matrices and AccVGPRs
   kVopdX,
   kVopdY,
   kDs,
@@ -47,15 +50,15 @@ enum class Format : uint8_t {
   kGlobal,
   kBuffer,
 };
-inline constexpr uint32_t kFormats = 18;
+inline constexpr uint32_t kFormats = 19;
 std::string_view format_name(Format format);
 
 /// One operation in one encoding.
 ///
 /// `operands` has two characters a slot, destination first: a class of operand codes ("operand
 /// classes" in opcodes.cpp; 'v' VGPR, 'l' one of the first 128, 's' SGPR, '-' no such operand) and
-/// a width in dwords ('1' … '5', '8', 'g' 16; 'h' a 16-bit float, 'i' a 16-bit integer in one
-/// dword). `bits`: for VOP3 and VOP3P, what bits 8 … 15 and 59 … 63 are to the operation: 's' a
+/// a width in dwords ('1' … '5', '8', 'g' 16, 'w' 32; 'h' a 16-bit float, 'i' a 16-bit integer in
+/// one dword). `bits`: for VOP3 and VOP3P, what bits 8 … 15 and 59 … 63 are to the operation: 's' a
 /// modifier, 'S' the scalar destination, '.' ignored, 'x' must be zero, '1' must be one. For VOP1,
 /// VOP2 and VOPC, 'd' says that DPP exists ('-': not), followed by the same for bits 20 … 23 of its
 /// dword, and by 'w' where SDWA exists.

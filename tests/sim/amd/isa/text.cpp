@@ -53,9 +53,12 @@ std::string immediate16_text(uint32_t value, bool is_float) {
 
 std::string operand_text(const Slot& slot, const Instruction& in) {
   const uint32_t code = slot.code;
-  if (code >= kVgpr)
-    return slot.dwords == 1 ? fmt::format("v{}", code - kVgpr)
-                            : fmt::format("v[{}:{}]", code - kVgpr, code - kVgpr + slot.dwords - 1);
+  if (code >= kVgpr) {
+    const char letter = code >= kAccVgpr ? 'a' : 'v';
+    const uint32_t first = code - (code >= kAccVgpr ? kAccVgpr : kVgpr);
+    return slot.dwords == 1 ? fmt::format("{}{}", letter, first)
+                            : fmt::format("{}[{}:{}]", letter, first, first + slot.dwords - 1);
+  }
   if (code < 128) return scalar_name(code, slot.dwords);
   if (code <= 192) return fmt::format("{}", code - 128);
   if (code <= 208) return fmt::format("{}", 192 - static_cast<int32_t>(code));
@@ -98,7 +101,7 @@ std::string bit_list(std::string_view name, uint32_t bits, uint32_t count) {
   return text + "]";
 }
 
-std::string dpp_control_text(uint32_t control) {
+std::string dpp_control_text(uint32_t control, Isa isa) {
   if (control < 0x100)
     return fmt::format("quad_perm:[{},{},{},{}]", control & 3, control >> 2 & 3, control >> 4 & 3,
                        control >> 6 & 3);
@@ -106,20 +109,29 @@ std::string dpp_control_text(uint32_t control) {
     uint32_t base;
     std::string_view name;
   };
+  constexpr Row kOnGfx9[] = {{0x130, "wave_shl:1"},   {0x134, "wave_rol:1"},
+                             {0x138, "wave_shr:1"},   {0x13c, "wave_ror:1"},
+                             {0x142, "row_bcast:15"}, {0x143, "row_bcast:31"}};
+  for (const Row& row : kOnGfx9)
+    if (isa == Isa::kGfx9 && control == row.base) return std::string(row.name);
+  if (isa == Isa::kGfx9 && control >> 4 == 0x15)
+    return fmt::format("row_newbcast:{}", control & 15);
   constexpr Row kRows[] = {{0x100, "row_shl"},
                            {0x110, "row_shr"},
                            {0x120, "row_ror"},
                            {0x150, "row_share"},
                            {0x160, "row_xmask"}};
   for (const Row& row : kRows)
-    if ((control & ~15u) == row.base && (control & 15 || row.base >= 0x150))
+    if (isa == Isa::kGfx9 && row.base >= 0x150)
+      break;
+    else if ((control & ~15u) == row.base && (control & 15 || row.base >= 0x150))
       return fmt::format("{}:{}", row.name, control & 15);
   if (control == 0x140) return "row_mirror";
   if (control == 0x141) return "row_half_mirror";
   return "/* invalid dpp_ctrl */";
 }
 
-std::string dpp_text(const Dpp& dpp) {
+std::string dpp_text(const Dpp& dpp, Isa isa) {
   std::string text;
   if (dpp.kind == DppKind::kOff) return text;
   if (dpp.kind == DppKind::kDpp8) {
@@ -128,7 +140,7 @@ std::string dpp_text(const Dpp& dpp) {
       text += fmt::format("{}{}", i ? "," : "", dpp.control >> (3 * i) & 7);
     text += "]";
   } else {
-    text = fmt::format(" {} row_mask:0x{:x} bank_mask:0x{:x}", dpp_control_text(dpp.control),
+    text = fmt::format(" {} row_mask:0x{:x} bank_mask:0x{:x}", dpp_control_text(dpp.control, isa),
                        dpp.row_mask, dpp.bank_mask);
     if (dpp.bound_zero) text += " bound_ctrl:1";
   }
@@ -166,6 +178,12 @@ void cache_policy(Line& line, const Instruction& in, Isa isa) {
     constexpr std::string_view kScopes[] = {"", " scope:SCOPE_SE", " scope:SCOPE_DEV",
                                             " scope:SCOPE_SYS"};
     line.suffix(kScopes[m.scope]);
+    return;
+  }
+  if (isa == Isa::kGfx9 && in.format() != Format::kSmem) {
+    if (m.glc) line.suffix(" sc0");
+    if (m.slc) line.suffix(" nt");
+    if (m.dlc) line.suffix(" sc1");
     return;
   }
   if (m.glc) line.suffix(" glc");
@@ -212,10 +230,11 @@ void smem_operands(Line& line, const Instruction& in, Isa isa) {
   const std::string offset =
       m.offset < 0 ? fmt::format("-0x{:x}", -m.offset) : fmt::format("0x{:x}", m.offset);
   if (m.soffset == kNull) {
-    line.add(m.offset == 0 && isa != Isa::kGfx12 ? "null" : offset);
+    line.add(m.offset == 0 && isa != Isa::kGfx12 && isa != Isa::kGfx9 ? "null" : offset);
   } else {
     line.add(scalar_name(m.soffset, 1));
-    if (m.offset || isa == Isa::kGfx12) line.suffix(" offset:" + offset);
+    if (m.offset || isa == Isa::kGfx12 || (isa == Isa::kGfx9 && m.has_offset))
+      line.suffix(" offset:" + offset);
   }
   cache_policy(line, in, isa);
 }
@@ -237,22 +256,24 @@ void sdwa_text(Line& line, const Instruction& in) {
     if (in.src[i].dwords) line.suffix(fmt::format(" src{}_sel:{}", i, kParts[in.sdwa.source[i]]));
 }
 
-void vop12c_operands(Line& line, const Instruction& in) {
-  const std::string_view name = in.row->name;
-  if (in.format() == Format::kVopc && !in.dst.dwords && !name.starts_with("v_cmpx"))
-    line.add("vcc_lo");
+void vop12c_operands(Line& line, const Instruction& in, Isa isa) {
+  const std::string_view name = in.row->name, vcc = isa == Isa::kGfx9 ? "vcc" : "vcc_lo";
+  // CDNA's v_cmpx writes a mask besides EXEC.
+  if (in.format() == Format::kVopc && !in.dst.dwords &&
+      (isa == Isa::kGfx9 || !name.starts_with("v_cmpx")))
+    line.add(vcc);
   if (in.dst.dwords && in.has_high_registers && in.op_sel & 8)
     line.add(operand_text(in.dst, in) + ".h");
   else
     line.add(in.dst, in);
-  const bool carry = contains(name, "_co_ci_");
-  if (carry) line.add("vcc_lo");
+  const bool carry = contains(in.row->meaning(), "_co_ci_");
+  if (carry || contains(name, "_co_u32")) line.add(vcc);
   if (in.src[0].dwords) line.add(source_text(in, 0));
   const std::string k = immediate_text(in.literal);
   if (in.row->has('K') && contains(name, "fmamk")) line.add(k);
   if (in.src[1].dwords) line.add(source_text(in, 1));
   if (in.row->has('K') && contains(name, "fmaak")) line.add(k);
-  if (carry || name == "v_cndmask_b32") line.add("vcc_lo");
+  if (carry || name == "v_cndmask_b32") line.add(vcc);
   if (in.sdwa.on) sdwa_text(line, in);
 }
 
@@ -287,6 +308,17 @@ void vop3_operands(Line& line, const Instruction& in) {
   for (uint32_t i = 0; i < 3; ++i)
     if (in.src[i].dwords) line.add(source_text(in, i));
   vop3_modifiers(line, in);
+}
+
+void mai_operands(Line& line, const Instruction& in) {
+  line.add(in.dst, in);
+  for (const Slot& slot : in.src) line.add(slot, in);
+  if (in.cbsz) line.suffix(fmt::format(" cbsz:{}", in.cbsz));
+  if (in.abid) line.suffix(fmt::format(" abid:{}", in.abid));
+  // Products of doubles have signs where others have BLGP.
+  if (in.blgp)
+    line.suffix(in.row->name.ends_with("f64") ? bit_list("neg", in.blgp, 3)
+                                              : fmt::format(" blgp:{}", in.blgp));
 }
 
 void vopd_half(Line& line, const OpcodeRow& row, const Slot& dst, const Slot* src,
@@ -326,7 +358,7 @@ void flat_operands(Line& line, const Instruction& in, Isa isa) {
 
 void buffer_operands(Line& line, const Instruction& in, Isa isa) {
   const MemoryFields& m = in.mem;
-  if (!in.dst.dwords) return;
+  if (!in.dst.dwords) return cache_policy(line, in, isa);
   line.add(in.dst, in);
   if (m.use_vaddr)
     line.add(in.src[0], in);
@@ -353,9 +385,10 @@ std::string to_text(const Instruction& in, Isa isa) {
     case Format::kSmem: smem_operands(line, in, isa); break;
     case Format::kVop1:
     case Format::kVop2:
-    case Format::kVopc: vop12c_operands(line, in); break;
+    case Format::kVopc: vop12c_operands(line, in, isa); break;
     case Format::kVop3:
     case Format::kVop3P: vop3_operands(line, in); break;
+    case Format::kMai: mai_operands(line, in); break;
     case Format::kVopdX:
     case Format::kVopdY: {
       vopd_half(line, *in.row, in.dst, in.src, in);
@@ -369,7 +402,7 @@ std::string to_text(const Instruction& in, Isa isa) {
     case Format::kGlobal: flat_operands(line, in, isa); break;
     case Format::kBuffer: buffer_operands(line, in, isa); break;
   }
-  line.suffix(dpp_text(in.dpp));
+  line.suffix(dpp_text(in.dpp, isa));
   return line.take();
 }
 

@@ -24,8 +24,7 @@ using namespace bm::sim;
 constexpr std::string_view kUsage =
     "usage: sim-amd [options] COMMAND [ARGUMENT...]\n"
     "Runs COMMAND, unmodified, on a machine whose amdgpu driver and GPUs are simulated.\n"
-    "  --chip NAME       gfx942 gfx1030 gfx1100 gfx1102 gfx1201 (default gfx1100); code runs on "
-    "RDNA only\n"
+    "  --chip NAME       gfx942 gfx1030 gfx1100 gfx1102 gfx1201 (default gfx1100)\n"
     "  --gpus N          number of GPUs (default 1)\n"
     "  --xccs N          chiplets of each (default 1)\n"
     "  --interface N     minor version of the kernel's interface (default 17)\n"
@@ -157,14 +156,6 @@ void print_stats(const amd::Machine& machine, const notify::Counts& counts) {
              machine.interrupts.load());
 }
 
-amd::Execute executor(const std::string& chip) {
-  if (!chip.starts_with("gfx9")) return amd::interpreter(chip);
-  return [](amd::GpuMemory&, const amd::Launch& launch) {
-    return std::optional(amd::Death{amd::Death::Kind::kException, launch.entry, false,
-                                    "code of gfx9 is not modelled (--no-code ignores launches)"});
-  };
-}
-
 }  // namespace
 
 int main(int count, char** words) {
@@ -174,7 +165,7 @@ int main(int count, char** words) {
     fmt::print(arguments.has_help ? stdout : stderr, "{}", kUsage);
     return arguments.has_help ? 0 : 2;
   }
-  if (arguments.has_code) arguments.options.execute = executor(arguments.options.chip);
+  if (arguments.has_code) arguments.options.execute = amd::interpreter(arguments.options.chip);
   setenv("DEV", "AMD", 0);
   setenv("SIM_MACHINE", "AMD", 1);
   amd::Machine machine([&] {
