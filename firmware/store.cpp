@@ -67,13 +67,14 @@ const Row* oldest(std::string_view name) {
   return rows.empty() ? nullptr : &rows.front();
 }
 
+/// The row of these bytes: under `name` if there is one, else under another; nullptr: unknown.
 const Row* recognise(std::string_view name, std::span<const std::byte> bytes) {
-  const std::span<const Row> rows = versions_of(name);
   const auto is_of_this_size = [&](const Row& row) { return row.size == bytes.size(); };
-  if (std::ranges::none_of(rows, is_of_this_size)) return nullptr;
+  if (std::ranges::none_of(manifest(), is_of_this_size)) return nullptr;
   const std::string sum = sha256_hex(bytes);
-  for (const Row& row : rows)
-    if (is_of_this_size(row) && row.sha256 == sum) return &row;
+  for (const std::span<const Row> rows : {versions_of(name), manifest()})
+    for (const Row& row : rows)
+      if (is_of_this_size(row) && row.sha256 == sum) return &row;
   return nullptr;
 }
 
@@ -118,6 +119,10 @@ Result<File> load(std::string_view name, const Search& search) {
       if (!bytes) return tl::unexpected<Error>(std::move(bytes.error()).within(file.path));
       file.bytes = std::move(*bytes);
       file.row = recognise(name, file.bytes);
+      if (file.row != nullptr && file.row->name != name)
+        return fail(Code::kCorrupt, "{} is {} of {} {} under another name; it comes with {}",
+                    file.path, file.row->name, file.row->package, file.row->package_version,
+                    where_from(oldest(name)));
       return file;
     }
   }

@@ -30,9 +30,9 @@ struct File {
 };
 
 /// Loads `name` as it is, or unpacks NAME.zst or NAME.xz. A dangling link is as good as no file.
-/// Errors: kNotFound naming package and suites; kCorrupt (empty, damaged); kPermission
-/// (unreadable, or writable by others: firmware is executed, runtime/base/trust.h); kIo;
-/// kInvalidArgument (a name that leads out of the folders).
+/// Errors: kNotFound naming package and suites; kCorrupt (empty, damaged, another known file);
+/// kPermission (unreadable, or writable by others: firmware is executed, runtime/base/trust.h);
+/// kIo; kInvalidArgument (a name that leads out of the folders).
 Result<File> load(std::string_view name, const Search& search);
 
 /// What is wrong with `names`, one line a package and one a file that is there and no good; empty

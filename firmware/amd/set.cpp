@@ -118,9 +118,24 @@ Result<FirmwareSet> firmware_set(const ChipId& chip) {
                 chip.gc.major, chip.gc.minor, chip.gc.revision);
   FirmwareSet set{.arch = row->arch, .files = {}};
   for (const FileRow& file : row->files)
-    set.files.push_back(
-        {.name = file_name(file, chip), .kind = file.kind, .is_optional = file.is_optional});
+    set.files.push_back({.name = file_name(file, chip),
+                         .kind = file.kind,
+                         .version = version_of(chip, file.block),
+                         .is_optional = file.is_optional});
   return set;
+}
+
+Result<Ucode> parse(const SetFile& wanted, const Image& file) {
+  Ucode ucode = BM_TRY(parse(wanted.kind, file));
+  const CommonFirmwareHeader& header = ucode.header;
+  if (header.ip_version_major != wanted.version.major ||
+      header.ip_version_minor != wanted.version.minor)
+    return fail(Code::kCorrupt,
+                "{}: its header (at 0xc) is that of a file for block version {}.{}, this chip's is "
+                "{}.{}.{}: put the package's own file of this name there",
+                file.name(), header.ip_version_major, header.ip_version_minor, wanted.version.major,
+                wanted.version.minor, wanted.version.revision);
+  return ucode;
 }
 
 std::vector<std::string> check_set(const FirmwareSet& set, const Search& search) {
@@ -132,7 +147,7 @@ std::vector<std::string> check_set(const FirmwareSet& set, const Search& search)
     if (entry.is_optional) continue;
     const Result<File> file = load(entry.name, search);
     if (!file) continue;  // said above
-    if (const auto ucode = parse(entry.kind, Image(file->path, file->bytes)); !ucode)
+    if (const auto ucode = parse(entry, Image(file->path, file->bytes)); !ucode)
       lines.push_back(ucode.error().message);
   }
   return lines;

@@ -33,6 +33,7 @@ bool is_kicker(uint16_t pci_device, uint8_t pci_revision);
 struct SetFile {
   std::string name;  ///< below the firmware folder: "amdgpu/gc_11_0_0_mec.bin"
   Kind kind = Kind::kCp;
+  IpVersion version;  ///< of the block that it is for
   /// The chip computes without it: trusted applications (error reporting, links among cards).
   bool is_optional = false;
 };
@@ -44,6 +45,10 @@ struct FirmwareSet {
 
 /// kUnsupported for chips that no row describes.
 Result<FirmwareSet> firmware_set(const ChipId& chip);
+
+/// parse() of a file that a chip wants. kCorrupt, too, where the header is that of a block of
+/// another major or minor version, which some other file's bytes under this name have.
+Result<Ucode> parse(const SetFile& wanted, const Image& file);
 
 /// What is wrong with the files that are needed, a line each as firmware::check makes them; empty
 /// when all of them load and parse.

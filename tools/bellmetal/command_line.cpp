@@ -99,12 +99,35 @@ void add_help(CLI::App& app, Run& run) {
 
 int parse_and_run(int argc, const char* const* argv) {
   CLI::App app("GPU drivers in user space and a tensor runtime on top of them", "bellmetal");
-  app.require_subcommand(1);
   app.set_version_flag("--version", std::string("bellmetal ") + BM_VERSION);
   app.get_formatter()->column_width(28);
   app.footer(std::string("Every command has --help with examples, and --json.\n\n") +
              exit_code_help());
   Run run;
+  add_commands(app, run);
+  if (argc <= 1) {
+    print_error(app.help());
+    return kUsage;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::Success)) {
+      if (const std::string unknown = unknown_word(app); !unknown.empty()) {
+        print_error("bellmetal: " + unknown + "\n");
+        return kUsage;
+      }
+    }
+    // Prints help for --help (0), or the message and where to look.
+    return app.exit(error) == 0 ? kOk : kUsage;
+  }
+  return finish_devices(run());
+}
+
+}  // namespace
+
+void add_commands(CLI::App& app, Run& run) {
+  app.require_subcommand(1);
   add_generate(app, run);
   add_chat(app, run);
   add_serve(app, run);
@@ -123,34 +146,19 @@ int parse_and_run(int argc, const char* const* argv) {
   add_env(app, run);
   add_version(app, run);
   add_help(app, run);
-  std::string firmware_dir;
-  for (const char* name : {"generate", "chat", "serve", "selftest"})
-    app.get_subcommand(name)->add_option(
-        "--firmware-dir", firmware_dir,
+  for (const char* name : {"generate", "chat", "serve", "selftest"}) {
+    auto folders = std::make_shared<std::string>();
+    CLI::App* command = app.get_subcommand(name);
+    command->add_option(
+        "--firmware-dir", *folders,
         "Folders searched for firmware files first, separated by ':' (BM_FIRMWARE_DIR)");
-  if (argc <= 1) {
-    print_error(app.help());
-    return kUsage;
+    // Devices are opened on this thread; it holds as long as the program's commands do.
+    auto firmware = std::make_shared<std::optional<ScopedSetting>>();
+    command->parse_complete_callback([folders, firmware] {
+      if (!folders->empty()) firmware->emplace("BM_FIRMWARE_DIR", *folders);
+    });
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::Success)) {
-      if (const std::string unknown = unknown_word(app); !unknown.empty()) {
-        print_error("bellmetal: " + unknown + "\n");
-        return kUsage;
-      }
-    }
-    // Prints help for --help (0), or the message and where to look.
-    return app.exit(error) == 0 ? kOk : kUsage;
-  }
-  // Devices are opened on this thread.
-  std::optional<ScopedSetting> firmware;
-  if (!firmware_dir.empty()) firmware.emplace("BM_FIRMWARE_DIR", firmware_dir);
-  return finish_devices(run());
 }
-
-}  // namespace
 
 int run_command_line(int argc, const char* const* argv) {
   const char* const command = argc > 1 ? argv[1] : "start-up";

@@ -32,6 +32,9 @@ void add_serve(CLI::App& app, Run& run);
 void add_tokenize(CLI::App& app, Run& run);
 void add_version(CLI::App& app, Run& run);
 
+/// All of them, and `help`: the program as it is.
+void add_commands(CLI::App& app, Run& run);
+
 /// The examples shown under a command's options: one command line per line of `lines`.
 std::string examples(std::string_view lines);
 

@@ -198,8 +198,8 @@ Result<Firmware> Firmware::load(const firmware::amd::FirmwareSet& set,
         result.files_.size(),
         std::ranges::find(result.files_, nullptr, &firmware::File::row)->path);
   for (size_t i = 0; i < taken.size(); ++i) {
-    auto ucode = firmware::amd::parse(taken[i]->kind,
-                                      firmware::Image(taken[i]->name, result.files_[i].bytes));
+    auto ucode =
+        firmware::amd::parse(*taken[i], firmware::Image(taken[i]->name, result.files_[i].bytes));
     if (!ucode) {
       // Of several folders, which one.
       std::string& text = ucode.error().message;

@@ -54,9 +54,10 @@ class FirmwareFolder {
   void write(const firmware::amd::FirmwareSet& set) {
     for (const auto& file : set.files)
       if (!file.is_optional)
-        write(file.name, set.arch == "gfx942"
-                             ? make_cdna(file.kind)
-                             : make(file.name, file.kind, set.arch.starts_with("gfx12")));
+        write(file.name, for_version(set.arch == "gfx942" ? make_cdna(file.kind)
+                                                          : make(file.name, file.kind,
+                                                                 set.arch.starts_with("gfx12")),
+                                     file.name));
   }
   void write(const std::string& name, const firmware::amd::Blob& blob) {
     const std::filesystem::path at = std::filesystem::path(path_) / name;
@@ -84,11 +85,17 @@ class FirmwareFolder {
     blob.put<uint32_t>(4, header_bytes)
         .put<uint16_t>(8, major)
         .put<uint16_t>(10, minor)
-        .put<uint16_t>(12, 11)
         .put<uint32_t>(16, 0x1234)
         .put<uint32_t>(24, kBody);
     blob.resize(kBody);
     return blob;
+  }
+  /// ip_version_major and ip_version_minor: the first two numbers of the name, as in AMD's files of
+  /// these chips.
+  static Blob for_version(Blob blob, const std::string& name) {
+    const size_t major = name.find('_') + 1, minor = name.find('_', major) + 1;
+    blob.put(12, static_cast<uint16_t>(std::stoi(name.substr(major))));
+    return blob.put(14, static_cast<uint16_t>(std::stoi(name.substr(minor))));
   }
   static Blob whole(Blob& blob) {
     blob.put<uint32_t>(20, static_cast<uint32_t>(blob.size() - kBody));

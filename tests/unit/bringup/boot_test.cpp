@@ -60,6 +60,25 @@ TEST(GpuBoot, TextSaysWhatEachStageFound) {
     EXPECT_NE(outcome.out.find(words), std::string::npos) << words << "\n" << outcome.out;
 }
 
+// As on a terminal, which has both.
+TEST(GpuBoot, AWarningStandsOnALineOfItsOwn) {
+  const Bench bench;
+  testing::internal::CaptureStdout();
+  const int own = ::dup(STDERR_FILENO);
+  ASSERT_EQ(::dup2(STDOUT_FILENO, STDERR_FILENO), STDERR_FILENO);
+  BootOptions options;
+  options.card = {.selector = bench.selector(), .firmware_folders = {bench.rig.folder.path()}};
+  const int code = run_boot(real_system(), options);
+  std::fflush(stderr);
+  ::dup2(own, STDERR_FILENO);
+  ::close(own);
+  const std::string out = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(code, kOk) << out;
+  const size_t warning = out.find("[amd] warning: ");
+  ASSERT_NE(warning, std::string::npos) << out;
+  EXPECT_EQ(out[warning - 1], '\n') << out;
+}
+
 TEST(GpuBoot, AFailedBootShowsItsStagesAndTheCause) {
   const Bench bench({.smu_answer = {{0x6, 0xfc}}});
   const Outcome text = bench.gpu({"boot", "--reset"});

@@ -274,6 +274,127 @@ TEST(Doctor, ADeviceIsNotJudgedByTheOtherVendorsCards) {
   EXPECT_FALSE(has_subject(look(machine, kNvidia), "comgr"));
 }
 
+std::vector<Finding> look_with(Machine& machine, const std::string& pci,
+                               const std::string& device = "AMD:PCI") {
+  auto list = examine(machine, {.device = device, .pci = pci, .cache_folder = "/home/u/.cache"});
+  EXPECT_TRUE(list) << list.error().message;
+  return list.value_or(std::vector<Finding>{});
+}
+
+TEST(Doctor, BmPciSaysWhichCardsAreLookedAt) {
+  Machine machine;
+  add_card(machine, "amdgpu");
+  machine.add({.address = "0000:0c:00.0",
+               .vendor = 0x1002,
+               .device = 0x744c,
+               .driver = "vfio-pci",
+               .group = "16",
+               .bars = {uint64_t{16} << 30, 0, 2 << 20, 0, 0, 1 << 20}});
+  machine.node("/dev/vfio/16", 0660, 0, 105);
+  const auto list = look_with(machine, "0000:0c:00.0");
+  EXPECT_FALSE(has_subject(list, kCard));
+  EXPECT_EQ(of(list, "0000:0c:00.0 driver").remedy, "");
+  EXPECT_EQ(of(look_with(machine, kCard), "0000:03:00.0 driver").remedy,
+            "bellmetal pci bind 0000:03:00.0");
+  EXPECT_TRUE(has_subject(look_with(machine, "0000:0c:00.0", ""), "0000:0c:00.0"));
+  EXPECT_FALSE(has_subject(look_with(machine, "0000:0c:00.0", ""), kCard));
+  // A device that is named is that one.
+  EXPECT_TRUE(has_subject(look_with(machine, "0000:0c:00.0", kCard), kCard));
+  EXPECT_FALSE(has_subject(look_with(machine, "0000:0c:00.0", "AMD"), "0000:0c:00.0"));
+}
+
+TEST(Doctor, BmPciThatCannotBeIsSaidToBeSo) {
+  Machine machine;
+  add_card(machine);
+  add_nvidia(machine, "vfio-pci");
+  const Finding word = of(look_with(machine, "card0"), "BM_PCI");
+  EXPECT_NE(word.seen.find("'card0' names no PCI function"), std::string::npos) << word.seen;
+  EXPECT_TRUE(is_blocked(look_with(machine, "card0")));
+  const auto gone = look_with(machine, "0000:44:00.0");
+  EXPECT_NE(of(gone, "vfio:0000:44:00.0").remedy.find("pci list"), std::string::npos);
+  EXPECT_TRUE(is_blocked(gone));
+  const auto other = look_with(machine, kNvidia);
+  EXPECT_EQ(of(other, "vfio:0000:04:00.0").seen, "10de:2684");
+  EXPECT_TRUE(is_blocked(other));
+}
+
+TEST(Doctor, ACardBehindASocketNeedsNothingOfTheMachineButTheSocket) {
+  Machine machine;
+  machine.remove("/sys/class/iommu");
+  machine.remove("/sys/bus/pci/drivers/vfio-pci");
+  machine.locked = 8 << 20;
+  machine.node("/tmp/card.sock", 0600, 1000, 1000);
+  for (const char* device : {"AMD:PCI", "PCI+AMD", "amd:pci", "NV:PCI"}) {
+    const auto list = look_with(machine, "remote:/tmp/card.sock", device);
+    EXPECT_EQ(of(list, "remote:/tmp/card.sock").remedy, "");
+    EXPECT_FALSE(is_blocked(list)) << device;
+  }
+  EXPECT_FALSE(is_blocked(look_with(machine, "", "vfio-user:/tmp/card.sock")));
+  EXPECT_FALSE(is_blocked(look_with(machine, "remote:localhost:6667")));
+  EXPECT_NE(of(look_with(machine, "vfio-user:/tmp/none.sock"), "vfio-user:/tmp/none.sock").remedy,
+            "");
+  machine.nodes["/tmp/card.sock"].user = 0;
+  EXPECT_TRUE(is_blocked(look_with(machine, "remote:/tmp/card.sock")));
+}
+
+TEST(Doctor, ACardOfSysfsHasNoDriverAndNoIommu) {
+  Machine machine;
+  machine.remove("/sys/class/iommu");
+  machine.add({.vendor = 0x1002,
+               .device = 0x744c,
+               .driver = "",
+               .group = "",
+               .bars = {uint64_t{16} << 30, 0, 2 << 20, 0, 0, 1 << 20}});
+  const std::string resource = std::string("/sys/bus/pci/devices/") + kCard + "/resource0";
+  machine.node(resource, 0600, 0, 0);
+  const auto list = look_with(machine, "sysfs:0000:03:00.0");
+  EXPECT_EQ(of(list, "0000:03:00.0 driver").remedy, "");
+  EXPECT_EQ(of(list, "0000:03:00.0 IOMMU group").remedy, "");
+  EXPECT_NE(of(list, resource).remedy, "") << "it is root's";
+  EXPECT_FALSE(has_subject(list, "vfio") || has_subject(list, "locked memory"));
+  Machine bound;
+  add_card(bound, "amdgpu");
+  const auto other = look_with(bound, "sysfs:0000:03:00.0");
+  EXPECT_EQ(of(other, "0000:03:00.0 driver").remedy,
+            "bellmetal pci bind 0000:03:00.0 --driver none");
+  EXPECT_NE(of(other, "0000:03:00.0 IOMMU group").remedy.find("use vfio:"), std::string::npos);
+}
+
+void add_bridge(Machine& machine, const char* name, const char* vendor, const char* product,
+                const char* at) {
+  const std::string folder = std::string("/sys/bus/usb/devices/") + name;
+  machine.put(folder + "/idVendor", std::string(vendor) + "\n");
+  machine.put(folder + "/idProduct", std::string(product) + "\n");
+  machine.put(folder + "/busnum", "2\n");
+  machine.put(folder + "/devnum", std::string(at) + "\n");
+}
+
+TEST(Doctor, BridgesOfUsb) {
+  Machine machine;
+  machine.add({.address = "0000:00:01.0", .vendor = 0x1af4, .device = 0x1000, .driver = ""});
+  EXPECT_NE(of(look(machine, "AMD:USB"), "USB bridges").remedy.find("add1:0001"),
+            std::string::npos);
+  EXPECT_TRUE(is_blocked(look(machine, "AMD:USB")));
+  EXPECT_FALSE(has_subject(look(machine), "USB") || has_subject(look(machine), "libusb"))
+      << "nobody asked";
+  add_bridge(machine, "2-1", "174c", "2464", "5");
+  const auto stock = look(machine, "USB+AMD");
+  EXPECT_NE(of(stock, "USB bridge 2-5").remedy.find("docs/hw/usb.md"), std::string::npos);
+  EXPECT_TRUE(is_blocked(stock));
+  add_bridge(machine, "2-2", "add1", "0001", "7");
+  machine.node("/dev/bus/usb/002/007", 0664, 0, 0);
+  const auto mine = look(machine, "AMD:USB");
+  EXPECT_EQ(of(mine, "USB bridge 2-7").remedy, "");
+  EXPECT_NE(of(mine, "/dev/bus/usb/002/007").remedy.find("ATTR{idVendor}==\"add1\""),
+            std::string::npos);
+  EXPECT_EQ(of(mine, "libusb").remedy, "apt install libusb-1.0-0");
+  EXPECT_FALSE(has_subject(mine, "IOMMU") || has_subject(mine, "kfd"));
+  machine.nodes["/dev/bus/usb/002/007"].mode = S_IFCHR | 0666;
+  machine.libraries.push_back("libusb-1.0.so.0");
+  EXPECT_FALSE(is_blocked(look(machine, "AMD:USB"))) << "one bridge that works is enough";
+  EXPECT_TRUE(has_subject(look(machine), "USB bridge 2-7"));
+}
+
 TEST(Doctor, OneCardThatWorksIsEnough) {
   const Finding fine{.subject = "a", .seen = "", .remedy = "", .card = "0000:03:00.0"};
   const Finding bad{.subject = "b", .seen = "", .remedy = "do", .card = "0000:0c:00.0"};

@@ -89,6 +89,27 @@ TEST(GpuFirmware, AFileThatIsThereAndNoGoodIsNotMissing) {
   EXPECT_NE(cut.err.find(path.string()), std::string::npos) << cut.err;
 }
 
+TEST(GpuFirmware, AFileOfAnotherChipIsNoGood) {
+  const Bench bench({.chip = "gfx1100"});
+  const auto path = std::filesystem::path(bench.rig.folder.path()) / "amdgpu/gc_11_0_0_mec.bin";
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(12);
+    file.put(12);  // ip_version_major, of gfx12
+  }
+  const Outcome check = bench.gpu({"firmware", "check"});
+  EXPECT_EQ(check.exit, kUnavailable) << check.out;
+  EXPECT_NE(check.out.find(path.string() + ": its header (at 0xc) is that of a file for block "
+                                           "version 12.0"),
+            std::string::npos)
+      << check.out;
+  const Outcome list = bench.gpu({"firmware", "list"});
+  EXPECT_NE(list.out.find("no good: " + path.string()), std::string::npos) << list.out;
+  const Outcome boot = bench.gpu({"boot"});
+  EXPECT_EQ(boot.exit, kBadFile) << boot.err;
+  EXPECT_NE(boot.err.find(path.string()), std::string::npos) << boot.err;
+}
+
 TEST(GpuFirmware, NvidiasFilesByChip) {
   const Bench bench({.chip = "gfx1200"});  // its folder has none of NVIDIA's
   const auto run = [&](std::vector<std::string> words) {

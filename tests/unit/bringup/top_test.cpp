@@ -180,6 +180,23 @@ TEST(GpuTop, ACardThatIsNamedAndOwnedSaysByWhom) {
   EXPECT_TRUE(machine.writes.empty());
 }
 
+// A server that takes the connection and says nothing.
+TEST(GpuTop, ACardThatDoesNotAnswerIsAnError) {
+  std::string folder = "/tmp/top-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  uint16_t port = 0;
+  const int listener = sim::listen_at(folder + "/card.sock", &port);
+  ASSERT_GE(listener, 0);
+  const test::Outcome outcome =
+      test::run_command({"gpu", "top", "--once", "--pci", "vfio-user:" + folder + "/card.sock"});
+  EXPECT_EQ(outcome.exit, kDeviceFailed);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_NE(outcome.err.find("another process may have the card"), std::string::npos)
+      << outcome.err;
+  close(listener);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(GpuTop, TheScreenFitsTheTerminal) {
   FakeMachine machine;
   add_amdgpu(machine);

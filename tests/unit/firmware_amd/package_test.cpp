@@ -9,8 +9,10 @@
 #include <map>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "firmware/amd/discovery.h"
+#include "firmware/amd/set.h"
 #include "firmware/amd/ucode.h"
 #include "firmware/decompress.h"
 #include "firmware/store.h"
@@ -100,6 +102,49 @@ TEST(Package, EveryFileParses) {
   std::printf("%d files, %d parts; %d RLC v1, %d of other blocks\n", total, parts, unread, other);
   EXPECT_GT(total, 0);
   EXPECT_TRUE(unknown.empty()) << fmt::format("{}", fmt::join(unknown, ", "));
+}
+
+TEST(Package, HeadersHaveTheVersionOfTheName) {
+  const fs::path folder = installed();
+  if (folder.empty()) GTEST_SKIP() << "no amdgpu folder; see Package.EveryFileParses";
+  const Search search{.folders = {folder.parent_path().string()}};
+  int num_files = 0;
+  // The blocks' versions in the discovery tables of the chips that are booted.
+  for (const ChipId& chip : {ChipId{{9, 4, 3}, {13, 0, 6}, {13, 0, 6}, {4, 4, 2}},
+                             ChipId{{11, 0, 0}, {13, 0, 0}, {13, 0, 0}, {6, 0, 0}},
+                             ChipId{{11, 0, 2}, {13, 0, 7}, {13, 0, 7}, {6, 0, 2}},
+                             ChipId{{11, 0, 3}, {13, 0, 10}, {13, 0, 10}, {6, 0, 3}},
+                             ChipId{{12, 0, 0}, {14, 0, 2}, {14, 0, 2}, {7, 0, 0}},
+                             ChipId{{12, 0, 1}, {14, 0, 3}, {14, 0, 3}, {7, 0, 1}}}) {
+    const auto set = firmware_set(chip);
+    ASSERT_TRUE(set);
+    for (const SetFile& wanted : set->files) {
+      const auto file = load(wanted.name, search);
+      if (!file) continue;  // a package older than the chip
+      const auto ucode = parse(wanted, Image(file->path, file->bytes));
+      EXPECT_TRUE(ucode) << ucode.error().message;
+      ++num_files;
+    }
+  }
+  EXPECT_GT(num_files, 0);
+  std::printf("%d files\n", num_files);
+}
+
+TEST(Package, AKnownFileUnderAnotherNameIsTold) {
+  const fs::path folder = installed();
+  const Search search{.folders = {folder.parent_path().string()}};
+  const auto known = load("amdgpu/gc_11_0_2_mec.bin", search);
+  if (!known || known->row == nullptr) GTEST_SKIP() << "no gc_11_0_2_mec.bin that is known";
+  const fs::path other = fs::temp_directory_path() / fmt::format("bm-renamed-{}", ::getpid());
+  fs::create_directories(other / "amdgpu");
+  std::ofstream(other / "amdgpu/gc_11_0_0_mec.bin", std::ios::binary)
+      .write(reinterpret_cast<const char*>(known->bytes.data()),
+             static_cast<std::streamsize>(known->bytes.size()));
+  const auto renamed = load("amdgpu/gc_11_0_0_mec.bin", {.folders = {other.string()}});
+  ASSERT_FALSE(renamed);
+  EXPECT_NE(renamed.error().message.find("is amdgpu/gc_11_0_2_mec.bin of"), std::string::npos)
+      << renamed.error().message;
+  fs::remove_all(other);
 }
 
 TEST(Package, DiscoveryTablesOfOldChipsParse) {

@@ -146,5 +146,25 @@ TEST(FirmwareSet, WhatIsMissingNamesPackageSuiteAndComponent) {
   fs::remove_all(folder);
 }
 
+// AMD's files of these chips have the first two numbers of their names in their headers
+// (Package.HeadersHaveTheVersionOfTheName).
+TEST(FirmwareSet, AFileOfAnotherBlockVersionIsNoFileOfThisName) {
+  const auto set = firmware_set(kNavi48);
+  ASSERT_TRUE(set);
+  const auto imu = std::ranges::find(set->files, Kind::kImu, &SetFile::kind);
+  const std::vector<uint32_t> words{0x20, 0, 0x10, 0x20};
+  const Blob own = ucode_file(1, 0, words, 0x30, 12), older = ucode_file(1, 0, words, 0x30, 11);
+  Blob later = own;
+  later.put<uint16_t>(14, 1);
+  EXPECT_TRUE(parse(*imu, Image("imu.bin", own.bytes())));
+  for (const Blob& other : {older, later}) {
+    const auto ucode = parse(*imu, Image("imu.bin", other.bytes()));
+    ASSERT_FALSE(ucode);
+    EXPECT_EQ(ucode.error().code, Code::kCorrupt);
+    for (const char* part : {"imu.bin: ", "this chip's is 12.0.1", "the package's own file"})
+      EXPECT_NE(ucode.error().message.find(part), std::string::npos) << ucode.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace bm::firmware::amd

@@ -15,7 +15,10 @@ using Json = nlohmann::ordered_json;
 void StagePrinter::stage_begins(std::string_view name) {
   record_.mark(fmt::format("stage {}", name));
   if (is_quiet_) return;
-  fmt::print("{:>2}  {:<18}", stages_.size() + 1, name);
+  // Whole lines: a warning on the same terminal stands between two of them.
+  fmt::print("{:>2}  {}\n", stages_.size() + 1, name);
+  if (const auto* terms = find_stage_terms(terms_, name); terms != nullptr)
+    fmt::print("    needs   {}\n", terms->needs);
   std::fflush(stdout);
 }
 
@@ -24,10 +27,10 @@ void StagePrinter::stage_ended(const Stage& stage) {
   if (!stage.error.empty()) record_.mark(fmt::format("failed {}", stage.name));
   record_.flush();
   if (is_quiet_) return;
-  fmt::print("{:>10.2f} ms  {}\n", static_cast<double>(stage.us) / 1000,
-             stage.error.empty() ? stage.seen.empty() ? "fine" : stage.seen : "FAILED");
   if (const auto* terms = find_stage_terms(terms_, stage.name); terms != nullptr)
-    fmt::print("    needs   {}\n    leaves  {}\n", terms->needs, terms->leaves);
+    fmt::print("    leaves  {}\n", terms->leaves);
+  fmt::print("    ended   after {:.2f} ms: {}\n", static_cast<double>(stage.us) / 1000,
+             stage.error.empty() ? stage.seen.empty() ? "fine" : stage.seen : "FAILED");
   if (!stage.error.empty()) fmt::print("    cause   {}\n", stage.error);
   // Errors go to stderr: where both are one file they follow the stage that they are of.
   std::fflush(stdout);

@@ -182,11 +182,13 @@ void add_doctor(CLI::App& app, Run& run) {
   CLI::App* doctor =
       app.add_subcommand("doctor", "What lies between this user and a working device");
   doctor->add_option("--device", options->device,
-                     "CPU, CL, NV, NV:PCI, CUDA, AMD, AMD:PCI or a PCI address; all without it");
+                     "CPU, CL, NV, NV:PCI, CUDA, AMD, AMD:PCI, AMD:USB or a PCI function as in "
+                     "BM_PCI; all without it");
   doctor->add_flag("--json", options->as_json, "Print one JSON object");
   doctor->callback([&run, options] {
     run = [options] {
       options->cache_folder = settings().cache_dir;
+      options->pci = settings().pci;
       return run_doctor(real_system(), *options);
     };
   });

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -216,7 +215,7 @@ void examine_amd(System& system, std::vector<Finding>* list) {
                      .remedy = "no kernel driver has a GPU: modprobe amdgpu",
                      .ways = kWayKfd});
   list->push_back(examine_library(system, "comgr", {"libamd_comgr.so.3", "libamd_comgr.so.2"},
-                                  kWayKfd | kWayAmdPci,
+                                  kWayKfd | kWayAmdPci | kWayAmdUsb,
                                   "only for HIP source: apt install libamd-comgr2", false));
 }
 
@@ -268,24 +267,38 @@ struct WayName {
   std::string_view name;
   uint32_t ways;
 };
-constexpr WayName kWays[] = {{"CPU", kWayCpu},      {"CL", kWayCl},         {"NV", kWayNv},
-                             {"NV:PCI", kWayNvPci}, {"CUDA", kWayCuda},     {"AMD", kWayKfd},
-                             {"AMD:KFD", kWayKfd},  {"AMD:PCI", kWayAmdPci}};
+constexpr WayName kWays[] = {{"CPU", kWayCpu},       {"CL", kWayCl},       {"NV", kWayNv},
+                             {"NV:PCI", kWayNvPci},  {"CUDA", kWayCuda},   {"AMD", kWayKfd},
+                             {"NV:NVK", kWayNv},     {"AMD:KFD", kWayKfd}, {"AMD:PCI", kWayAmdPci},
+                             {"AMD:USB", kWayAmdUsb}};
 
+/// "PCI+AMD" is "AMD:PCI", in any case.
+std::string way_name(std::string_view device) {
+  const size_t plus = device.find('+');
+  std::string name(plus == std::string_view::npos ? device : device.substr(plus + 1));
+  if (plus != std::string_view::npos) name.append(":").append(device.substr(0, plus));
+  std::ranges::transform(name, name.begin(), [](char c) {
+    return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  });
+  return name;
+}
+
+/// Which ways a device has; the function that it names, if it is one, goes to `named`.
 Result<uint32_t> ways_of(System& system, const std::string& device,
-                         std::optional<PciAddress>* card) {
+                         std::vector<PciSelector>* named) {
   if (device.empty()) return static_cast<uint32_t>(kWayAll);
-  const auto* const row = std::ranges::find(kWays, device, &WayName::name);
+  const auto* const row = std::ranges::find(kWays, way_name(device), &WayName::name);
   if (row != std::end(kWays)) return row->ways;
-  const auto address = parse_pci_address(device);
-  if (!address)
+  const auto selector = parse_pci_selector(device);
+  if (!selector)
     return fail(
         Code::kInvalidArgument,
-        "'{}' is no device that can be looked at: CPU, CL, NV, NV:PCI, CUDA, AMD, AMD:PCI or a "
-        "PCI address",
+        "'{}' is no device that can be looked at: CPU, CL, NV, NV:PCI, CUDA, AMD, AMD:PCI, AMD:USB "
+        "or a PCI function (0000:03:00.0, sysfs:…, remote:/path, vfio-user:/path)",
         device);
-  *card = *address;
-  const uint16_t vendor = BM_TRY(describe_pci(system, *address)).identity.vendor;
+  named->push_back(*selector);
+  if (!selector->server.empty()) return static_cast<uint32_t>(kWayPci);
+  const uint16_t vendor = BM_TRY(describe_pci(system, selector->address)).identity.vendor;
   return static_cast<uint32_t>(vendor == kAmdVendor      ? kWayAmdPci
                                : vendor == kNvidiaVendor ? kWayNvPci
                                                          : kWayPci);
@@ -294,8 +307,8 @@ Result<uint32_t> ways_of(System& system, const std::string& device,
 }  // namespace
 
 Result<std::vector<Finding>> examine(System& system, const DoctorOptions& options) {
-  std::optional<PciAddress> card;
-  const uint32_t ways = BM_TRY(ways_of(system, options.device, &card));
+  std::vector<PciSelector> functions;
+  const uint32_t ways = BM_TRY(ways_of(system, options.device, &functions));
   std::vector<Finding> list;
   list.push_back(examine_cpu(system));
   list.push_back(examine_governor(system));
@@ -319,10 +332,21 @@ Result<std::vector<Finding>> examine(System& system, const DoctorOptions& option
     examine_nvidia(system, ways, &list);
   else
     list.push_back({.subject = "NVIDIA GPUs", .seen = "none in this machine", .ways = kWayNv});
-  if ((ways & kWayPci) != 0 && (is_named || has_examined_card(system))) {
-    examine_machine_for_cards(system, &list);
-    BM_TRY(examine_cards(system, card, ways, is_named, &list));
+  if ((ways & kWayPci) != 0 && functions.empty() && !options.pci.empty()) {
+    auto chosen = parse_pci_selectors(options.pci);
+    if (chosen)
+      functions = std::move(*chosen);
+    else
+      list.push_back({.subject = "BM_PCI",
+                      .seen = chosen.error().message,
+                      .remedy = "write it so, or unset it",
+                      .ways = kWayPci});
   }
+  if ((ways & kWayPci) != 0 && (is_named || !functions.empty() || has_examined_card(system))) {
+    examine_machine_for_cards(system, functions, &list);
+    examine_cards(system, functions, ways, is_named, &list);
+  }
+  if ((ways & kWayAmdUsb) != 0) examine_usb_bridges(system, is_named, &list);
   std::erase_if(list, [ways](const Finding& finding) { return (finding.ways & ways) == 0; });
   return list;
 }

@@ -9,6 +9,7 @@
 
 #include "drivers/transport/pci_enumerate.h"
 #include "drivers/transport/sysfs.h"
+#include "drivers/transport/usb/asm24.h"
 #include "firmware/amd/set.h"
 #include "firmware/store.h"
 #include "tools/bellmetal/bringup/chips.h"
@@ -112,12 +113,25 @@ Finding examine_vfio(System& system) {
           .ways = kWayPci};
 }
 
-Finding examine_driver(const PciInfo& info, const std::string& card) {
+Finding examine_driver(const PciInfo& info, const std::string& card, PciSelector::Way way) {
+  const bool is_sysfs = way == PciSelector::Way::kSysfs;
   Finding finding{.subject = card + " driver",
                   .seen = info.driver.empty() ? "none" : info.driver,
                   .ways = kWayPci};
-  if (info.driver.find("vfio") == std::string::npos)
-    finding.remedy = fmt::format("bellmetal pci bind {}", card);
+  if (is_sysfs ? !info.driver.empty() : info.driver.find("vfio") == std::string::npos)
+    finding.remedy = fmt::format("bellmetal pci bind {}{}", card, is_sysfs ? " --driver none" : "");
+  return finding;
+}
+
+/// Physical addresses are the card's own only where nothing translates them (pci_sysfs.h).
+Finding examine_translation(const PciInfo& info, const std::string& card) {
+  Finding finding{.subject = card + " IOMMU group", .ways = kWayPci};
+  finding.seen = !info.iommu_group
+                     ? std::string("none")
+                     : fmt::format("{}, {}", *info.iommu_group,
+                                   info.iommu_type.empty() ? "kind not known" : info.iommu_type);
+  if (info.iommu_group && info.iommu_type != "identity")
+    finding.remedy = fmt::format("an IOMMU translates its accesses: use vfio:{}", card);
   return finding;
 }
 
@@ -241,12 +255,21 @@ uint32_t way_of(const PciInfo& info) {
   return info.identity.vendor == kNvidiaVendor ? kWayNvPci : kWayPci;
 }
 
-void examine_card(System& system, const PciInfo& info, std::vector<Finding>* list) {
+void examine_card(System& system, const PciInfo& info, PciSelector::Way way,
+                  std::vector<Finding>* list) {
   const std::string card = to_string(info.identity.address);
   const size_t first = list->size();
-  list->push_back(examine_driver(info, card));
-  list->push_back(examine_group(system, info, card));
-  if (info.iommu_group && info.driver.find("vfio") != std::string::npos)
+  list->push_back(examine_driver(info, card, way));
+  if (way == PciSelector::Way::kSysfs) {
+    list->push_back(examine_translation(info, card));
+    list->push_back(examine_node(
+        system, fmt::format("{}/resource{}", pci_folder(info.identity.address), memory_bar(info)),
+        kWayPci, "the card has no memory there: bellmetal pci list shows its BARs"));
+  } else {
+    list->push_back(examine_group(system, info, card));
+  }
+  if (way == PciSelector::Way::kVfio && info.iommu_group &&
+      info.driver.find("vfio") != std::string::npos)
     list->push_back(examine_node(system, fmt::format("/dev/vfio/{}", *info.iommu_group), kWayPci,
                                  fmt::format("bellmetal pci bind {}", card)));
   list->push_back(examine_bar(system, info, card));
@@ -266,13 +289,57 @@ void examine_card(System& system, const PciInfo& info, std::vector<Finding>* lis
   }
 }
 
+constexpr std::string_view vendor_name(uint32_t ways) {
+  return (ways & kWayPci) == kWayPci ? "AMD or NVIDIA" : (ways & kWayNvPci) != 0 ? "NVIDIA" : "AMD";
+}
+
+/// What can be said of a function without asking whoever has it.
+void examine_function(System& system, const PciSelector& function, uint32_t ways,
+                      std::vector<Finding>* list) {
+  const std::string name = to_string(function);
+  if (!function.server.empty()) {
+    Finding finding{.subject = name,
+                    .seen = "a port of this machine, asked when the card is opened",
+                    .ways = kWayPci};
+    if (function.server.starts_with('/'))
+      finding = examine_node(system, function.server, kWayPci,
+                             "start the program that serves the card, or change the path");
+    finding.subject = name;
+    finding.card = name;
+    list->push_back(std::move(finding));
+    return;
+  }
+  const auto info = describe_pci(system, function.address);
+  if (!info || (way_of(*info) & ways) == 0) {
+    list->push_back(
+        {.subject = name,
+         .seen = !info ? info.error().message
+                       : fmt::format("{:04x}:{:04x}", info->identity.vendor, info->identity.device),
+         .remedy =
+             fmt::format("name a card of {} in its place: bellmetal pci list", vendor_name(ways)),
+         .ways = kWayPci,
+         .card = name});
+    return;
+  }
+  examine_card(system, *info, function.way, list);
+}
+
+bool is_any(std::span<const PciSelector> functions, PciSelector::Way way) {
+  return std::ranges::find(functions, way, &PciSelector::way) != functions.end();
+}
+
 }  // namespace
 
-void examine_machine_for_cards(System& system, std::vector<Finding>* list) {
+void examine_machine_for_cards(System& system, std::span<const PciSelector> functions,
+                               std::vector<Finding>* list) {
+  const bool is_vfio = functions.empty() || is_any(functions, PciSelector::Way::kVfio);
   const std::string options = first_line(system, "/proc/cmdline");
-  list->push_back(examine_iommu(system, options));
-  list->push_back(examine_options(options));
-  list->push_back(examine_lockdown(system));
+  if (is_vfio) list->push_back(examine_iommu(system, options));
+  if (is_vfio || is_any(functions, PciSelector::Way::kSysfs)) {
+    list->push_back(examine_options(options));
+    list->push_back(examine_lockdown(system));
+  }
+  if (!is_vfio) return;
   list->push_back(examine_memlock(system));
   list->push_back(examine_vfio(system));
 }
@@ -282,12 +349,10 @@ bool has_examined_card(System& system) {
   return !found || !std::ranges::all_of(*found, is_served_by_vendor);
 }
 
-Status examine_cards(System& system, const std::optional<PciAddress>& named, uint32_t ways,
-                     bool is_named, std::vector<Finding>* list) {
-  if (named) {
-    examine_card(system, BM_TRY(describe_pci(system, *named)), list);
-    return {};
-  }
+void examine_cards(System& system, std::span<const PciSelector> functions, uint32_t ways,
+                   bool is_named, std::vector<Finding>* list) {
+  for (const PciSelector& function : functions) examine_function(system, function, ways, list);
+  if (!functions.empty()) return;
   auto found = enumerate_pci(system, is_examined);
   if (found)
     std::erase_if(*found, [&](const PciInfo& info) {
@@ -300,10 +365,69 @@ Status examine_cards(System& system, const std::optional<PciAddress>& named, uin
                      .seen = found ? "none" : "no PCI bus is shown: " + found.error().message,
                      .remedy = "put one in; modelled ones are named in BM_PCI (remote:/path)",
                      .ways = kWayPci});
-    return {};
+    return;
   }
-  for (const PciInfo& info : *found) examine_card(system, info, list);
-  return {};
+  for (const PciInfo& info : *found) examine_card(system, info, PciSelector::Way::kVfio, list);
+}
+
+void examine_usb_bridges(System& system, bool is_named, std::vector<Finding>* list) {
+  const std::string folder = "/sys/bus/usb/devices";
+  std::vector<std::string> names;
+  const bool has_usb = system.list(folder, &names) == 0;
+  const size_t first = list->size();
+  const auto number = [&](const std::string& name, const char* file, int base) {
+    uint32_t value = 0;
+    const std::string text = first_line(system, fmt::format("{}/{}/{}", folder, name, file));
+    (void)std::from_chars(text.data(), text.data() + text.size(), value, base);
+    return value;
+  };
+  constexpr int kHexadecimal = 16, kDecimal = 10;
+  for (const std::string& name : names) {
+    const auto vendor = static_cast<uint16_t>(number(name, "idVendor", kHexadecimal));
+    const auto product = static_cast<uint16_t>(number(name, "idProduct", kHexadecimal));
+    const Asm24Kind kind = asm24_kind(vendor, product);
+    if (kind == Asm24Kind::kNone) continue;
+    const uint32_t bus = number(name, "busnum", kDecimal), at = number(name, "devnum", kDecimal);
+    Finding bridge{.subject = fmt::format("USB bridge {}-{}", bus, at),
+                   .seen = fmt::format("{:04x}:{:04x}", vendor, product),
+                   .ways = kWayAmdUsb};
+    bridge.card = bridge.subject;
+    if (kind == Asm24Kind::kStock) {
+      bridge.seen += ", with the firmware it is sold with";
+      bridge.remedy =
+          "that keeps its PCI bus to itself: docs/hw/usb.md says which firmware gives it away";
+      list->push_back(std::move(bridge));
+      continue;
+    }
+    const std::string card = bridge.card;
+    list->push_back(std::move(bridge));
+    Finding node = examine_node(system, fmt::format("/dev/bus/usb/{:03}/{:03}", bus, at),
+                                kWayAmdUsb, "udev makes it when the bridge is plugged in again");
+    if (!node.remedy.empty() && node.seen.ends_with("may not use it"))
+      node.remedy = fmt::format(
+          "a udev rule such as SUBSYSTEM==\"usb\", ATTR{{idVendor}}==\"{:04x}\", MODE=\"0660\", "
+          "GROUP=\"render\" gives it",
+          vendor);
+    node.card = card;
+    list->push_back(std::move(node));
+  }
+  if (list->size() == first) {
+    if (!is_named) return;
+    list->push_back({.subject = "USB bridges",
+                     .seen = has_usb ? "none" : "no USB is shown",
+                     .remedy = "plug in one with an ASM2462 or ASM2464PD (add1:0001 or 3801:0001)",
+                     .ways = kWayAmdUsb});
+  }
+  list->push_back(
+      {.subject = "libusb",
+       .seen = system.has_library("libusb-1.0.so.0") ? "libusb-1.0.so.0" : "not found",
+       .remedy = system.has_library("libusb-1.0.so.0") ? "" : "apt install libusb-1.0-0",
+       .ways = kWayAmdUsb});
+  list->push_back({.subject = "firmware behind bridges",
+                   .seen = "its chip says which files; it is read from the card",
+                   .remedy = "bellmetal gpu firmware check --chip gfx1201, or what its chip is",
+                   .ways = kWayAmdUsb,
+                   .is_blocking = false});
 }
 
 }  // namespace bm::cli

@@ -58,7 +58,7 @@ Json describe(const SetFile& wanted, const firmware::Search& search) {
   if (file->row != nullptr)
     json["known_as"] =
         fmt::format("{} {} ({})", file->row->package, file->row->package_version, file->row->suite);
-  const auto ucode = firmware::amd::parse(wanted.kind, firmware::Image(file->path, file->bytes));
+  const auto ucode = firmware::amd::parse(wanted, firmware::Image(file->path, file->bytes));
   if (!ucode) {
     json["problem"] = ucode.error().message;
     return json;

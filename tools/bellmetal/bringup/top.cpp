@@ -255,8 +255,6 @@ Result<CardRow> read_selected_card(System& system, const CardOptions& options) {
   row.address = chosen;
   if (!function) {
     row.note = function.error().message;
-    // A server that says nothing has another client.
-    if (function.error().code == Code::kTimeout) return row;
     // pci_lock.h: it names the owner.
     if (row.note.find("device busy") == std::string::npos)
       return tl::unexpected(std::move(function.error()));
@@ -277,6 +275,9 @@ Result<CardRow> read_selected_card(System& system, const CardOptions& options) {
       std::move(*function),
       {.firmware = options.search(), .experimental = settings().amd_experimental});
   if (!sensors) {
+    // A card that nobody has booted, or of another kind, is well; one that does not answer is not.
+    if (sensors.error().code != Code::kUnsupported)
+      return tl::unexpected(Error(sensors.error()).within(chosen));
     row.note = sensors.error().message;
     return row;
   }

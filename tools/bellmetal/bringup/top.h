@@ -44,7 +44,8 @@ std::string screen_text(const std::vector<CardRow>& cards, size_t width);
 
 /// The card that a selector names, by its firmware's own sensors: it is opened for a moment, with
 /// its lock, and neither booted nor reset. A card that somebody owns, or that no process of ours
-/// has left warm, has the reason for its note. Errors: those of open_function() but "device busy".
+/// has left warm, has the reason for its note. Errors: those of open_function() but "device busy";
+/// those of AmGpu::sensors_of_idle_card() but kUnsupported.
 Result<CardRow> read_selected_card(System& system, const CardOptions& options);
 
 struct TopOptions {
