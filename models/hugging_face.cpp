@@ -397,7 +397,7 @@ class HuggingFaceModel {
       if (parameters.contains("rope_theta")) config_["rope_theta"] = parameters["rope_theta"];
       if (parameters.contains("partial_rotary_factor"))
         config_["partial_rotary_factor"] = parameters["partial_rotary_factor"];
-      if (!config_.contains("rope_scaling")) config_["rope_scaling"] = parameters;
+      if (find("rope_scaling") == nullptr) config_["rope_scaling"] = parameters;
     }
     for (const auto& [older, name] : kAliases)
       if (config_.contains(older) && !config_[older].is_null() && !config_.contains(name))

@@ -31,6 +31,12 @@ Tensor clamped_swiglu(const Tensor& gate, const Tensor& up) {
   return g * (g * kSteepness).sigmoid() * (up.clip(-kLimit, kLimit) + 1.0);
 }
 
+Tensor situ(const Tensor& gate, const Tensor& up, const SituConfig& c) {
+  const auto capped = [](const Tensor& x, double cap) { return (x * (1 / cap)).tanh() * cap; };
+  const Tensor first = capped(gate, static_cast<double>(c.beta)) * gate.sigmoid();
+  return first * (c.linear_beta > 0 ? capped(up, static_cast<double>(c.linear_beta)) : up);
+}
+
 /// Of [..., group, count, keys], each head of a group with one more score, which no key has. Taken
 /// off by the largest: nothing overflows.
 Tensor softmax_with_sinks(const Tensor& scores, const Tensor& sinks) {
@@ -377,23 +383,27 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
   }
   if (config_.temperature_scale != 0.0F && (!config.is_rotated || config_.row->has(kTemperature)))
     out.query = out.query * temperature(positions());
-  if (b.attention_gate.matrix.is_valid()) {
-    const Tensor scores = project(in, b.attention_gate);
-    const bool is_soft = config_.row->has(kSoftplusGate);
-    const double sharpness = static_cast<double>(config_.gate_sharpness);
-    const Tensor soft =
-        sharpness == 1 ? scores.softplus() : (scores * sharpness).softplus() * (1 / sharpness);
-    const Tensor gate = (is_soft ? soft : scores.sigmoid()).contiguous();
-    const int64_t parts = gate.size(1).constant(), all_values = heads * value_width;
-    out.gate = gate.reshape({count, parts, 1})
-                   .expand({count, parts, all_values / parts})
-                   .reshape({count, all_values});
-  }
+  if (b.attention_gate.matrix.is_valid())
+    out.gate = gate_attention(block, in, count, heads * value_width);
   if (is_late) {
     out.query = norm(out.query, b.query_norm);
     out.key = norm(out.key, b.key_norm);
   }
   return out;
+}
+
+Tensor Llama::gate_attention(size_t block, const QuantisedActivations& in, const SymInt& count,
+                             int64_t values) const {
+  const Tensor scores = project(in, blocks_[block].attention_gate);
+  const bool is_soft = config_.row->has(kSoftplusGate);
+  const double sharpness = static_cast<double>(config_.gate_sharpness);
+  const Tensor soft =
+      sharpness == 1 ? scores.softplus() : (scores * sharpness).softplus() * (1 / sharpness);
+  const Tensor gate = (is_soft ? soft : scores.sigmoid()).contiguous();
+  const int64_t parts = gate.size(1).constant();
+  return gate.reshape({count, parts, 1})
+      .expand({count, parts, values / parts})
+      .reshape({count, values});
 }
 
 Tensor Llama::temperature(const Tensor& positions) const {
@@ -434,14 +444,16 @@ Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const
   scores = mask_scores(block, scores, count, position);
   if (chosen.is_valid())
     scores = chosen.unsqueeze(1).where(scores, -std::numeric_limits<double>::infinity());
-  const Tensor& sinks = blocks_[block].sinks;
-  const Tensor shares =
-      sinks.is_valid()
-          ? softmax_with_sinks(scores, sinks.cast(DType::kF32).reshape({kv_heads, group, 1, 1}))
-          : scores.softmax(-1);
+  const Tensor shares = shares_of(block, scores, {kv_heads, group, 1, 1});
   return (is_rounded ? shares.cast(type) : shares)
       .matmul(factor(values).unsqueeze(1))
       .permute({2, 0, 1, 3});
+}
+
+Tensor Llama::shares_of(size_t block, const Tensor& scores, const Shape& axes) const {
+  const Tensor& sinks = blocks_[block].sinks;
+  return sinks.is_valid() ? softmax_with_sinks(scores, sinks.cast(DType::kF32).reshape(axes))
+                          : scores.softmax(-1);
 }
 
 Tensor Llama::project_output(size_t block, const Tensor& joined) const {
@@ -484,11 +496,12 @@ Tensor Llama::after_block(size_t block, const Tensor& x) const {
 Tensor Llama::activated(size_t block, const Tensor& gate, const Tensor& up, float limit) const {
   if (limit > 0) {
     const double most = static_cast<double>(limit);
-    // Before the activation. Source: llama.cpp, src/models/maple.cpp, and what its library gives.
-    if (config_.architecture == "maple")
+    // Before the activation. Source: llama.cpp, src/llama-graph.cpp, and what its library gives.
+    if (config_.architecture == "maple" || config_.architecture == "hy_v4")
       return activate(block, gate.clip(std::nullopt, most)) * up.clip(-most, most);
     return activate(block, gate).clip(std::nullopt, most) * up.clip(-most, most);
   }
+  if (config_.activation == Activation::kSitu) return situ(gate, up, config_.situ);
   return config_.activation == Activation::kClampedSwiglu ? clamped_swiglu(gate, up)
                                                           : activate(block, gate) * up;
 }
@@ -654,6 +667,8 @@ Tensor Llama::run_block(size_t block, const Tensor& x, const Tensor& inputs,
                         const std::function<Tensor(const Tensor&)>& attention) const {
   const Block& b = blocks_[block];
   if (config_.altup.count > 0) return run_altup_block(block, x, inputs, attention);
+  if (config_.hyper.count > 0) return run_hyper_block(block, x, attention);
+  if (config_.kept_every > 0) return run_keeping_block(block, x, attention);
   const auto scaled = [&](const Tensor& t) {
     return config_.residual_scale == 1.0F ? t : t * static_cast<double>(config_.residual_scale);
   };
@@ -681,6 +696,7 @@ Tensor Llama::run_block(size_t block, const Tensor& x, const Tensor& inputs,
 Tensor Llama::project_logits(const Tensor& x) const {
   const QuantisedActivations in(norm(x, output_norm_));
   Tensor logits = output_.matrix.linear(in);
+  if (output_.scale.is_valid()) logits = logits * output_.scale.cast(DType::kF32);
   if (output_.bias.is_valid()) logits = logits + output_.bias.cast(DType::kF32);
   if (config_.logit_scale != 1.0F) logits = logits * static_cast<double>(config_.logit_scale);
   logits = soft_capped(logits, config_.logit_softcap);

@@ -183,13 +183,17 @@ class Llama {
     Projection router;
     Tensor router_bias;  ///< [experts], added to choose by; invalid where there is none
     Matrix gate, up, down;
-    Matrix gate_up;  ///< of both, gate first; invalid where they are apart
+    Matrix gate_up;                    ///< of both, gate first; invalid where they are apart
+    Projection latent_in, latent_out;  ///< of ExpertConfig::latent; invalid without
+    Norm latent_norm;                  ///< of the sum of what they give
     Tensor gate_bias, up_bias, down_bias;
+    Tensor gate_scale, up_scale, down_scale;  ///< [experts]: of the products; invalid without
     Matrix shared_router;  ///< [1, embedding length]: how much the shared expert counts
     Tensor input_scale;    ///< [embedding length]: of what the router reads; invalid without
     Tensor scales;         ///< [experts]: of what they give; invalid without
     Norm before, after, dense_after;  ///< kExpertsBesideDense: of the experts, and of the others
     Projection shared_gate, shared_up, shared_down;
+    Matrix adjugate_gate, adjugate_up, adjugate_down;  ///< see ExpertConfig::adjugate
   };
   /// Multi-head latent attention: queries, keys and values are made of few components.
   struct Latent {
@@ -235,6 +239,11 @@ class Llama {
     Projection query, key, weights;
     Norm query_norm, key_norm;
   };
+  /// Weights of the vectors of a token, see HyperConfig: [vectors, or twice as many; all vectors].
+  struct Hyper {
+    Projection mix;
+    Tensor base, scale;  ///< [rows of mix], [1] or [2]
+  };
   /// What a block of a decoder reads of the encoded text.
   struct Cross {
     Norm norm;
@@ -274,6 +283,9 @@ class Llama {
     Index index;
     LayerInput layer_input;
     Altup altup;
+    Hyper attention_hyper, feed_forward_hyper;
+    /// [embedding length]: what scores the vectors that are kept (LlamaConfig::kept_every).
+    Tensor attention_scorer, feed_forward_scorer;
     Tensor scale;  ///< [1]: of what the block gives; invalid where there is none
     Latent latent;
     Recurrent recurrent;
@@ -290,6 +302,8 @@ class Llama {
   std::vector<Matrix> altup_in_, altup_out_;  ///< of all vectors of a token but the first
   Norm embedding_norm_, output_norm_;
   Norm encoder_norm_;  ///< of kEncoderDecoder
+  Hyper output_hyper_;
+  Tensor output_scorer_;
   Projection output_;  ///< its matrix is the embedding's where they are tied
   Tensor suppressed_;  ///< [vocabulary]: 1 of tokens that are never written; invalid without any
   Tensor positions_;   ///< [context, embedding length]; invalid without kPositionTable
@@ -328,6 +342,9 @@ class Llama {
   Heads project_heads(size_t block, const Tensor& x, const SymInt& count, const RopeRows& rows,
                       const std::function<Tensor()>& positions) const;
   Tensor project_output(size_t block, const Tensor& joined) const;
+  /// What results of attention are multiplied with, [count, values].
+  Tensor gate_attention(size_t block, const QuantisedActivations& in, const SymInt& count,
+                        int64_t values) const;
   /// [count, heads, head length], axes of heads split or not → [count, heads · value length].
   Tensor join_values(size_t block, const Tensor& mixed, const SymInt& count) const;
   /// What the next block reads: between passes of the same blocks it is normalised.
@@ -343,6 +360,8 @@ class Llama {
   /// Whether queries [.., head length] of `count` tokens and their weights are rounded to the
   /// factor_type of `kept`.
   static bool rounds_attention(const Tensor& queries, DType kept, const SymInt& count);
+  /// Of [..., heads' axes, keys] scores; `axes`: the shape of the sinks, if there are any.
+  Tensor shares_of(size_t block, const Tensor& scores, const Shape& axes) const;
   Tensor mask_scores(size_t block, const Tensor& scores, const SymInt& count,
                      const SymInt& position) const;
   const Place& place(size_t block) const { return places_[place_of_block_[block]]; }
@@ -367,6 +386,7 @@ class Llama {
     Tensor queries;     ///< [heads, rows, components + rotated length]
     Tensor stored;      ///< [rows, components + rotated length]
     Tensor compressed;  ///< [rows, query rank]: what queries are made of; invalid without
+    Tensor gate;        ///< of the results; invalid where they are not gated
   };
   /// What an indexer makes of rows: queries [rows, heads, length], keys [rows, 1, length], weights
   /// [rows, heads] or nothing.
@@ -479,6 +499,9 @@ class Llama {
                const Projection& up, const Projection& down) const;
   /// Which experts each of x [m, embedding length] takes, and with which weights: both [m, used].
   std::pair<Tensor, Tensor> route(const Block& b, const QuantisedActivations& x) const;
+  /// `of_pair`: a row for each pair of a token and one of its experts.
+  Tensor mix_adjugates(size_t block, const QuantisedActivations& of_pair, const Tensor& chosen,
+                       const Tensor& weights) const;
   /// `routed`: what the router reads, [m, embedding length]; invalid: x.
   Tensor mix_experts(size_t block, const Tensor& x, const Tensor& routed = {}) const;
   /// What the first block reads; `rows`: those of the table of positions.
@@ -493,6 +516,16 @@ class Llama {
   /// [rows, embedding length] → all vectors of a token, side by side, and back.
   Tensor widen(const Tensor& x) const;
   Tensor narrow(const Tensor& x) const;
+  /// Shares of all vectors of x, [rows, vectors] or twice as many: those that are read, then those
+  /// that are added to.
+  Tensor hyper_shares(const Tensor& x, const Hyper& h) const;
+  Tensor run_hyper_block(size_t block, const Tensor& x,
+                         const std::function<Tensor(const Tensor&)>& attention) const;
+  /// A mixture of `current` [rows, embedding length] and of the first `count` kept vectors of x.
+  Tensor mix_kept(const Tensor& x, const Tensor& current, int64_t count,
+                  const Tensor& scorer) const;
+  Tensor run_keeping_block(size_t block, const Tensor& x,
+                           const std::function<Tensor(const Tensor&)>& attention) const;
   Tensor run_altup_block(size_t block, const Tensor& x, const Tensor& inputs,
                          const std::function<Tensor(const Tensor&)>& attention) const;
   /// How much each vector of a token counts, of the one that is computed: [rows, vectors].

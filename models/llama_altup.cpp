@@ -42,6 +42,11 @@ Tensor Llama::layer_input(size_t block, const Tensor& x, const Tensor& inputs) c
 
 Tensor Llama::widen(const Tensor& x) const {
   if (config_.row->has(kRwkv7)) return x.contiguous().pad({{0, 0}, {0, config_.embedding_length}});
+  if (config_.hyper.count > 0)
+    return Tensor::cat(std::vector<Tensor>(config_.hyper.count, x.contiguous()), 1).contiguous();
+  if (config_.kept_every > 0)
+    return x.contiguous().pad(
+        {{0, 0}, {0, static_cast<int64_t>(config_.stream_length() - config_.embedding_length)}});
   if (config_.altup.count == 0) return x;
   const Tensor first = x.contiguous();
   const QuantisedActivations in(first);
@@ -55,8 +60,18 @@ Tensor Llama::widen(const Tensor& x) const {
 
 Tensor Llama::narrow(const Tensor& x) const {
   if (config_.row->has(kRwkv7)) return part_of(x, 0, config_.embedding_length).contiguous();
-  if (config_.altup.count == 0) return x;
   const int64_t width = config_.embedding_length, count = config_.altup.count;
+  if (config_.hyper.count > 0) {
+    const Tensor all = x.contiguous();
+    return read_vectors(all, hyper_shares(all, output_hyper_), config_.hyper.count, width)
+        .contiguous();
+  }
+  if (config_.kept_every > 0) {
+    const Tensor all = x.contiguous();
+    const auto kept = static_cast<int64_t>(config_.stream_length()) / width - 1;
+    return mix_kept(all, part_of(all, 0, width), kept, output_scorer_).contiguous();
+  }
+  if (config_.altup.count == 0) return x;
   const Tensor first = part_of(x, 0, width).contiguous();
   Tensor sum = first;
   for (int64_t i = 1; i < count; ++i) {

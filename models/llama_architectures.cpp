@@ -12,7 +12,7 @@ constexpr auto kGated = FeedForward::kGated, kFused = FeedForward::kFused,
                kPlain = FeedForward::kPlain;
 constexpr auto kSilu = Activation::kSilu, kGelu = Activation::kGelu,
                kRelu2 = Activation::kReluSquared, kClamped = Activation::kClampedSwiglu,
-               kXielu = Activation::kXielu, kRelu = Activation::kRelu;
+               kXielu = Activation::kXielu, kRelu = Activation::kRelu, kSitu = Activation::kSitu;
 constexpr uint64_t kMoe = kExperts, kNormMoe = kExperts | kNormalisedExperts,
                    kDelta = kDeltaNet | kLateFeedForwardNorm,
                    kGemma3n = kScaledEmbedding | kPostNorms | kUnevenBlocks | kLayerInputs |
@@ -43,10 +43,12 @@ constexpr const char* kLatentKeys =
 constexpr const char *kRwkv6Keys = BM_SHIFT_KEYS " time_mix_extra_dim time_decay_extra_dim",
                      *kRwkv7Keys = BM_SHIFT_KEYS " " BM_RANK_KEYS;
 #define BM_SCALES "embedding_scale residual_scale logit_scale attention.scale"
-constexpr const char *kScales = BM_SCALES, *kStateKeys = BM_STATE_KEYS,
+// Of Granite 4 without state spaces the converter says how large they would be, and of models with
+// pictures which blocks these go to.
+constexpr const char *kGraniteKeys = BM_SCALES " " BM_STATE_KEYS " deepstack_mapping",
+                     *kStateKeys = BM_STATE_KEYS,
                      *kDeltaKeys = BM_STATE_KEYS
-                     " attention.recurrent_layers full_attention_interval rope.dimension_sections "
-                     "nextn_predict_layers";
+                     " attention.recurrent_layers full_attention_interval rope.dimension_sections";
 
 // Source: llama.cpp, the files of src/models (norms, order of a block, activations) and
 // llama_model_rope_type() of src/llama-model.cpp.
@@ -62,7 +64,11 @@ constexpr Architecture kArchitectures[] = {
     {"arwkv7", kNone, kRms, kGated, kSilu, kRwkv7 | kNoAttention, 0, kRwkv7Keys},
     {"baichuan", kInter, kRms, kGated, kSilu, 0, 0, ""},
     {"bailingmoe", kInter, kRms, kGated, kSilu, kMoe, 0, ""},
-    {"bailingmoe2", kHalves, kRms, kGated, kSilu, kMoe, 0, "nextn_predict_layers"},
+    {"bailingmoe2", kHalves, kRms, kGated, kSilu, kMoe, 0, ""},
+    {"bailingmoe3", kInter, kRms, kGated, kSilu, kMoe | kLatent | kKeyDecay | kGatedAttention, 0,
+     "attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla "
+     "attention.value_length_mla ssm.conv_kernel kda.head_dim kda.safe_gate kda.gate_lower_bound "
+     "swiglu_clamp_exp swiglu_clamp_shexp"},
     {"bert", kNone, kLayer, kPlain, kGelu, kEncoder | kPositionTable, 0, ""},
     {"bitnet", kHalves, kRms, kGated, kSilu, kSubNorms, 0, "hidden_activation"},
     {"bloom", kNone, kLayer, kPlain, kGelu, kAlibi | kEmbeddingNorm, 0, ""},
@@ -72,8 +78,7 @@ constexpr Architecture kArchitectures[] = {
      "logit_scale attention.sliding_window attention.sliding_window_pattern"},
     {"cohere2moe", kInter, kLayer, kGated, kSilu,
      kParallelBlock | kNoRopeInGlobal | kGlobalFirst | kMoe | kSigmoidGating | kHalvedExperts, 4,
-     "logit_scale attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
-     "nextn_predict_layers"},
+     "logit_scale attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa"},
     {"command-r", kInter, kLayer, kGated, kSilu, kParallelBlock, 0, "logit_scale"},
     {"dbrx", kHalves, kLayer, kGated, kSilu, kNormMoe | kAttentionOutputNorm, 0,
      "attention.clamp_kqv"},
@@ -82,7 +87,7 @@ constexpr Architecture kArchitectures[] = {
     {"deepseek2", kInter, kRms, kGated, kSilu, kMoe | kLatent | kTemperature, 0, kLatentKeys},
     {"deepseek2-ocr", kHalves, kRms, kGated, kSilu, kMoe, 0, ""},
     {"deepseek32", kInter, kRms, kGated, kSilu, kMoe | kLatent | kSigmoidGating | kIndexed, 0,
-     BM_LATENT_KEYS BM_INDEXER_KEYS " nextn_predict_layers"},
+     BM_LATENT_KEYS BM_INDEXER_KEYS},
     {"dots1", kHalves, kRms, kGated, kSilu, kMoe, 0, ""},
     {"ernie4_5", kInter, kRms, kGated, kSilu, 0, 0, ""},
     {"ernie4_5-moe", kInter, kRms, kGated, kSilu, kNormMoe, 0, ""},
@@ -91,7 +96,7 @@ constexpr Architecture kArchitectures[] = {
     {"exaone4", kHalves, kRms, kGated, kSilu, kPostNorms | kNoPreNorms | kNoRopeInGlobal, 4,
      kWindows},
     {"exaone-moe", kHalves, kRms, kGated, kSilu, kMoe | kSigmoidGating | kNoRopeInGlobal, 4,
-     "attention.sliding_window attention.sliding_window_pattern nextn_predict_layers"},
+     "attention.sliding_window attention.sliding_window_pattern"},
     {"falcon", kHalves, kLayer, kPlain, kGelu, kParallelBlock | kSecondAttentionNorm, 0, ""},
     {"falcon-h1", kHalves, kRms, kGated, kSilu, kMamba2 | kBesideAttention, 0, kStateKeys},
     {"gemma", kHalves, kRms, kGated, kGelu, kScaledEmbedding, 0, ""},
@@ -120,31 +125,36 @@ constexpr Architecture kArchitectures[] = {
      "final_logit_softcapping attention.shared_kv_layers embedding_length_per_layer_input "
      "attention.key_length_swa attention.value_length_swa rope.dimension_count_swa"},
     {"glm-dsa", kInter, kRms, kGated, kSilu, kMoe | kLatent | kSigmoidGating | kIndexed, 0,
-     BM_LATENT_KEYS BM_INDEXER_KEYS
-     " attention.indexer.types rope.dimension_sections nextn_predict_layers"},
-    {"glm4", kInter, kRms, kFused, kSilu, kPostNorms, 0, ""},
+     BM_LATENT_KEYS BM_INDEXER_KEYS " attention.indexer.types rope.dimension_sections"},
+    {"glm4", kInter, kRms, kFused, kSilu, kPostNorms, 0, "rope.dimension_sections"},
     {"glm4moe", kHalves, kRms, kGated, kSilu, kMoe | kSigmoidGating | kLateFeedForwardNorm, 0,
-     "nextn_predict_layers"},
+     "rope.dimension_sections"},
     {"gpt-oss", kHalves, kRms, kGated, kClamped,
      kMoe | kSelectedGating | kLateFeedForwardNorm | kSinks, 2, kWindows},
     {"gpt2", kNone, kLayer, kPlain, kGelu, kPositionTable, 0, ""},
     {"gptneox", kHalves, kLayer, kPlain, kGelu, 0, 0, "use_parallel_residual"},
-    {"granite", kInter, kRms, kGated, kSilu, kDividedLogits | kRopeSwitch, 0, kScales},
+    {"granite", kInter, kRms, kGated, kSilu, kDividedLogits | kRopeSwitch, 0, kGraniteKeys},
     {"granite_swa", kInter, kRms, kGated, kSilu, kDividedLogits | kNormMoe | kSinks, 0,
      BM_SCALES " attention.sliding_window attention.sliding_window_pattern "
                "attention.rope_pattern"},
     {"granitehybrid", kInter, kRms, kGated, kSilu,
      kDividedLogits | kRopeSwitch | kNormMoe | kMamba2, 0, BM_SCALES " " BM_STATE_KEYS},
     {"granitemoe", kInter, kRms, kGated, kSilu, kDividedLogits | kRopeSwitch | kNormMoe, 0,
-     kScales},
+     kGraniteKeys},
     {"grok", kHalves, kRms, kGated, kGelu, kPostNorms | kNormMoe | kDenseToo, 0,
      "embedding_scale logit_scale attention.output_scale attn_logit_softcapping "
      "router_logit_softcapping final_logit_softcapping attention.temperature_length"},
+    {"grovemoe", kHalves, kRms, kGated, kSilu, kNormMoe, 0,
+     "expert_chunk_feed_forward_length experts_per_group expert_group_scale"},
     {"hunyuan-dense", kHalves, kRms, kGated, kSilu, kLateHeadNorms, 0, ""},
     {"hunyuan-moe", kHalves, kRms, kGated, kSilu, kNormMoe | kSharedExpert | kLateHeadNorms, 0, ""},
     {"hunyuan_vl", kHalves, kRms, kGated, kSilu, kLateHeadNorms, 0,
      "rope.dimension_sections rope.scaling.alpha"},
-    {"hy_v3", kHalves, kRms, kGated, kSilu, kMoe | kSigmoidGating, 0, "nextn_predict_layers"},
+    {"hy_v3", kHalves, kRms, kGated, kSilu, kMoe | kSigmoidGating, 0, ""},
+    {"hy_v4", kInter, kRms, kGated, kSilu, kMoe | kLatent | kSinks | kGatedAttention | kIndexed, 0,
+     "attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla "
+     "attention.value_length_mla swiglu_clamp_exp hyper_connection.count hyper_connection.epsilon "
+     "hyper_connection.magnitude" BM_INDEXER_KEYS " attention.indexer.types"},
     {"internlm2", kInter, kRms, kGated, kSilu, 0, 0, ""},
     {"jais", kNone, kLayer, kGated, kSilu, kAlibi, 0, "attention.max_alibi_bias"},
     {"jais2", kHalves, kLayer, kPlain, kRelu2, 0, 0, ""},
@@ -159,6 +169,10 @@ constexpr Architecture kArchitectures[] = {
     {"kimi-linear", kNone, kRms, kGated, kSilu, kNormMoe | kLatent | kKeyDecay, 0,
      "attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla "
      "attention.value_length_mla ssm.conv_kernel kda.head_dim"},
+    {"kimi-k3", kNone, kRms, kGated, kSitu, kMoe | kLatent | kKeyDecay | kGatedAttention, 0,
+     "attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla "
+     "attention.value_length_mla ssm.conv_kernel kda.head_dim kda.gate_lower_bound "
+     "attn_res.block_size expert_latent_length activation.situ_beta activation.situ_linear_beta"},
     {"laguna", kHalves, kRms, kGated, kSilu,
      kUnevenBlocks | kMoe | kSigmoidGating | kGatedAttention | kSoftplusGate | kGlobalFirst |
          kPlainLocalRope,
@@ -173,6 +187,8 @@ constexpr Architecture kArchitectures[] = {
     {"mamba", kNone, kRms, kGated, kSilu, kMamba | kNoAttention | kNoFeedForward, 0,
      BM_STATE_KEYS " ssm.dt_b_c_rms"},
     {"mamba2", kNone, kRms, kGated, kSilu, kMamba2 | kNoAttention | kNoFeedForward, 0, kStateKeys},
+    {"maion-coder", kHalves, kRms, kGated, kSilu, kPostNorms | kNormMoe | kNoRopeInGlobal, 0,
+     "attention.sliding_window attention.sliding_window_pattern moe_latent_size"},
     {"maple", kHalves, kRms, kGated, kSilu, kNormMoe | kNoRopeInGlobal, 0,
      "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
      "swiglu_clamp_exp"},
@@ -181,7 +197,7 @@ constexpr Architecture kArchitectures[] = {
     {"mimo2", kHalves, kRms, kGated, kSilu,
      kUnevenBlocks | kNormMoe | kSigmoidGating | kMayHaveSinks | kPlainLocalRope | kShortValues, 0,
      "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
-     "attention.value_scale nextn_predict_layers"},
+     "attention.value_scale"},
     {"minicpm", kInter, kRms, kGated, kSilu, kDividedLogits, 0,
      "embedding_scale residual_scale logit_scale"},
     {"llama4", kInter, kRms, kGated, kSilu,
@@ -209,13 +225,13 @@ constexpr Architecture kArchitectures[] = {
     {"nemotron", kHalves, kLayer, kPlain, kRelu2, 0, 0, ""},
     {"nemotron_h", kNone, kRms, kPlain, kRelu2, kMamba2 | kOneOfThree, 0, kStateKeys},
     {"nemotron_h_moe", kNone, kRms, kPlain, kRelu2, kMamba2 | kOneOfThree | kMoe | kSigmoidGating,
-     0, kStateKeys},
+     0, BM_STATE_KEYS " moe_latent_size"},
     {"neo-bert", kInter, kRms, kFused, kSilu, kNoLogits, 0, ""},
     {"nomic-bert", kHalves, kLayer, kGated, kSilu, kEncoder, 0, ""},
     {"nomic-bert-moe", kHalves, kLayer, kPlain, kGelu, kEncoder | kMoe, 0, "moe_every_n_layers"},
     {"olmo", kInter, kLayer, kGated, kSilu, kNormsWithoutGain, 0, "attention.clamp_kqv"},
     {"olmo2", kHalves, kRms, kGated, kSilu, kPostNorms | kNoPreNorms | kPlainLocalRope, 4,
-     kWindows},
+     "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa"},
     {"olmoe", kHalves, kRms, kGated, kSilu, kMoe, 0, ""},
     {"openelm", kHalves, kRms, kGated, kSilu, kUnevenBlocks, 0, ""},
     {"orion", kHalves, kLayer, kGated, kSilu, 0, 0, ""},
@@ -259,8 +275,7 @@ constexpr Architecture kArchitectures[] = {
     {"step35", kHalves, kRms, kGated, kSilu,
      kUnevenBlocks | kMoe | kSigmoidGating | kGatedAttention | kPlainLocalRope, 0,
      "attention.sliding_window attention.sliding_window_pattern rope.freq_base_swa "
-     "rope.dimension_count_swa swiglu_clamp_exp swiglu_clamp_shexp moe_every_n_layers "
-     "nextn_predict_layers"},
+     "rope.dimension_count_swa swiglu_clamp_exp swiglu_clamp_shexp moe_every_n_layers"},
     {"t5", kNone, kRms, kGated, kGelu,
      kEncoderDecoder | kDistanceBias | kUnscaledScores | kTensorsTellFeedForward, 0,
      "attention.relative_buckets_count decoder_block_count decoder_start_token_id"},
@@ -276,12 +291,11 @@ struct Refused {
   const char *name, *why;
 };
 constexpr const char* kStreams =
-    "residuals of several streams (hyper-connections) are not supported";
+    "its streams of residuals (hyper-connections) mix otherwise than those that are supported";
 constexpr const char *kDiffuses = "it fills in a text in steps, in any order (diffusion)",
                      *kGuesses = "it guesses tokens for another model and is none by itself",
                      *kSpeaks = "it makes sound";
 constexpr Refused kRefused[] = {
-    {"bailingmoe3", "gates of its delta networks are bounded and of full rank"},
     {"chameleon", "it writes texts and pictures by one vocabulary, queries normalised otherwise"},
     {"clef", "it chooses among given answers and writes no text"},
     {"clip", "it is the part of a model that reads pictures and sound (a mmproj file)"},
@@ -295,13 +309,9 @@ constexpr Refused kRefused[] = {
     {"glm5-next", kStreams},
     {"gptj", "nothing is known of its files but the name"},
     {"graniteswitch", "tokens switch adapters of low rank on"},
-    {"grovemoe", "groups of its experts share further ones"},
     {"hrm_text", "its prompts see themselves as a whole, and two stacks of blocks take turns"},
-    {"hy_v4", kStreams},
-    {"kimi-k3", "blocks attend to what earlier ones gave, and experts are of a smaller width"},
     {"llada", kDiffuses},
     {"llada-moe", kDiffuses},
-    {"maion-coder", "experts are of a smaller width than blocks"},
     {"minimax-01", "states that decay by constants (lightning attention) are not supported"},
     {"plamo2", "its state spaces normalise steps, keys and queries in an order of their own"},
     {"pockettts", kSpeaks},

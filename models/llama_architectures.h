@@ -22,6 +22,7 @@ enum class Activation : uint8_t {
   kRelu,
   kClampedSwiglu,  ///< gate and up are clamped to ±7; see clamped_swiglu() in llama.cpp
   kXielu,          ///< of four numbers that every block has; see xielu() in llama.cpp
+  kSitu,           ///< both factors are capped smoothly; see SituConfig
 };
 /// What the router's logits become, before the best experts are taken or after. Numbers of the
 /// key expert_gating_func. Source: llama.cpp, enum llama_expert_gating_func_type.

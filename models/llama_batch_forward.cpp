@@ -90,7 +90,8 @@ Tensor Llama::attend_latent_paged(size_t block, const Tensor& x, const BatchStep
                            past_of(run, cache, cache.slots[block], at_device).permute({1, 0, 2}),
                            run.count, run.position, chosen[i]));
   }
-  return project_output(block, space.joined.shrink({{0, step.rows}, {0, values}}));
+  const Tensor mixed = space.joined.shrink({{0, step.rows}, {0, values}});
+  return project_output(block, parts.gate.is_valid() ? mixed * parts.gate : mixed);
 }
 
 Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,

@@ -67,7 +67,8 @@ constexpr std::string_view kReadKeys[] = {"context_length",
                                           "rope.scaling.yarn_attn_factor",
                                           "rope.scaling.yarn_beta_fast",
                                           "rope.scaling.yarn_beta_slow",
-                                          "rope.scale_linear"};
+                                          "rope.scale_linear",
+                                          "nextn_predict_layers"};
 /// What of a text an embedding takes; whoever makes embeddings reads it.
 constexpr std::string_view kPoolingKey = "pooling_type";
 /// Keys that change no result: what a tensor's shape says again, how the model was trained, how the
@@ -132,12 +133,13 @@ Status read_rope_scaling(const GgufFile& file, const std::string& p, LlamaConfig
                 r.magnitude);
   r.original_context = BM_TRY(
       need_or(file, p + "rope.scaling.original_context_length", c->context_length, kMaxContext));
+  // Converters of Phi and MiniCPM do not always say so.
+  r.is_longrope = kind == "longrope" || file.find_tensor("rope_factors_long.weight") != nullptr;
   if (kind == "none") return {};
   if (kind != "linear" && !kind.empty() && kind != "yarn" && kind != "longrope")
     return fail(Code::kUnsupported,
                 "metadata {}: {} is not supported (known: none, linear, yarn, longrope)", type,
                 quote_name(kind));
-  r.is_longrope = kind == "longrope";
   if (scale != 0) r.scale = scale;
   if (kind != "yarn") return {};
   r.is_yarn = true;
@@ -188,6 +190,11 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   uint32_t window = 0;
   if (has_key(*c->row, "attention.sliding_window"))
     window = BM_TRY(file.get_u32(key, is_gemma2 ? 4096 : is_chunked ? 8192 : 0));
+  const auto is_recurrent = [](const BlockConfig& b) { return b.is_recurrent; };
+  if (!c->is_causal && std::ranges::any_of(c->blocks, is_recurrent))
+    return fail(Code::kUnsupported,
+                "metadata {}attention.causal is false: blocks with a state go from token to token",
+                p);
   if (window == 0) {
     for (uint32_t i = 0; i < c->block_count; ++i)
       c->blocks[i].is_rotated = !c->row->has(kNoRopeInEveryFourth) || (i + 1) % 4 != 0;
@@ -350,9 +357,9 @@ Result<Gating> read_gating(const GgufFile& file, const std::string& p, const Arc
 /// load_arch_tensors() of each.
 Status read_expert_lengths(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   ExpertConfig& e = c->experts;
-  // Older files of these three say how much all experts of a token have together.
+  // Older files of these say how much all experts of a token have together.
   const bool is_sum = c->architecture == "qwen2moe" || c->architecture == "qwen3moe" ||
-                      c->architecture == "glm4moe";
+                      c->architecture == "glm4moe" || c->architecture == "grovemoe";
   e.length =
       BM_TRY(need_or(file, p + "expert_feed_forward_length",
                      is_sum ? c->feed_forward_length / e.used : c->feed_forward_length, kMaxWidth));
@@ -401,6 +408,20 @@ Status read_experts(const GgufFile& file, const std::string& p, LlamaConfig* c) 
   if (!std::isfinite(e.scale) || e.scale < 0)
     return fail(Code::kCorrupt, "metadata {}expert_weights_scale {} is not positive", p, e.scale);
   e.softcap = BM_TRY(scale_or(file, *c, "router_logit_softcapping", 0));
+  for (const char* name : {"moe_latent_size", "expert_latent_length"})
+    if (has_key(*c->row, name) && file.find(p + name) != nullptr)
+      e.latent = BM_TRY(file.get_u32(p + name));
+  if (e.latent > kMaxWidth)
+    return fail(Code::kCorrupt, "metadata {}moe_latent_size {} is too large", p, e.latent);
+  if (has_key(*c->row, "experts_per_group")) {
+    e.adjugate.each = BM_TRY(need(file, p + "experts_per_group", e.count));
+    e.adjugate.length = BM_TRY(need(file, p + "expert_chunk_feed_forward_length", kMaxWidth));
+    e.adjugate.scale = BM_TRY(scale_or(file, *c, "expert_group_scale", 0.05F));
+    if (e.count % e.adjugate.each != 0)
+      return fail(Code::kCorrupt,
+                  "metadata {0}experts_per_group {1} does not divide {0}expert_count {2}", p,
+                  e.adjugate.each, e.count);
+  }
   e.groups = std::max(1u, BM_TRY(file.get_u32(p + "expert_group_count", 1)));
   e.groups_used = e.groups;
   if (e.groups > 1) e.groups_used = BM_TRY(file.get_u32(p + "expert_group_used_count"));
@@ -465,6 +486,9 @@ Result<std::vector<uint32_t>> read_indexer_types(const GgufFile& file, const std
 Status read_indexer(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   if (!c->row->has(kIndexed)) return {};
   const std::string q = p + "attention.indexer.";
+  // Some files of Hy 4 have none.
+  const bool is_hunyuan = c->architecture == "hy_v4";
+  if (is_hunyuan && BM_TRY(file.get_u32(q + "top_k", 0)) == 0) return {};
   IndexerConfig& x = c->indexer;
   x.chosen = BM_TRY(need(file, q + "top_k", kMaxContext));
   const bool has_blocks = has_key(*c->row, "attention.indexer.block_size");
@@ -484,8 +508,11 @@ Status read_indexer(const GgufFile& file, const std::string& p, LlamaConfig* c) 
   x.rope_style = c->architecture == "deepseek32" ? RopeStyle::kHalves
                  : has_blocks                    ? c->rope_style
                                                  : RopeStyle::kInterleaved;
+  x.rotates_tail = is_hunyuan;
   std::vector<uint32_t> is_own(c->block_count, 1);
-  if (has_key(*c->row, "attention.indexer.types")) is_own = BM_TRY(read_indexer_types(file, p, *c));
+  const bool has_types = has_key(*c->row, "attention.indexer.types") &&
+                         (!is_hunyuan || file.find(q + "types") != nullptr);
+  if (has_types) is_own = BM_TRY(read_indexer_types(file, p, *c));
   const uint32_t first = has_blocks ? BM_TRY(file.get_u32(p + "leading_dense_block_count", 0)) : 0;
   for (uint32_t i = first; i < c->block_count; ++i)
     c->blocks[i].indexer = is_own[i] != 0 ? Indexer::kOwn : Indexer::kShared;
@@ -520,8 +547,32 @@ Status read_floats(const GgufFile& file, const std::string& key, LlamaConfig* c,
   return {};
 }
 
+/// What a token has between blocks, and what blocks read of it.
+Status read_streams(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  if (has_key(*c->row, "attn_res.block_size")) {
+    c->kept_every = BM_TRY(file.get_u32(p + "attn_res.block_size"));
+    if (c->kept_every > kMaxBlocks)
+      return fail(Code::kCorrupt, "metadata {}attn_res.block_size {} is too large", p,
+                  c->kept_every);
+  }
+  if (!has_key(*c->row, "hyper_connection.count")) return {};
+  c->hyper.count = BM_TRY(need(file, p + "hyper_connection.count", 64));
+  c->hyper.epsilon = BM_TRY(scale_or(file, *c, "hyper_connection.epsilon", 0));
+  c->hyper.magnitude = BM_TRY(scale_or(file, *c, "hyper_connection.magnitude", 1));
+  return {};
+}
+
 Status read_activation(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   c->activation = c->row->activation;
+  if (c->activation == Activation::kSitu) {
+    c->situ.beta = BM_TRY(scale_or(file, *c, "activation.situ_beta", 0));
+    c->situ.linear_beta = BM_TRY(file.get_f32(p + "activation.situ_linear_beta", 0));
+    if (c->situ.beta == 0 || !std::isfinite(c->situ.linear_beta))
+      return fail(Code::kCorrupt,
+                  "metadata {0}activation.situ_beta {1}, situ_linear_beta {2} cap "
+                  "nothing",
+                  p, c->situ.beta, c->situ.linear_beta);
+  }
   if (has_key(*c->row, "hidden_activation")) {
     const std::string key = p + "hidden_activation";
     const bool is_gelu = c->row->activation == Activation::kGelu;
@@ -634,7 +685,8 @@ Status read_rwkv(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   return {};
 }
 
-/// Source: llama.cpp, src/models/kimi-linear.cpp, load_arch_hparams().
+/// Source: llama.cpp, src/models/kimi-linear.cpp, bailingmoe3.cpp, kimi-k3.cpp,
+/// load_arch_hparams().
 Status read_key_decay(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   RecurrentConfig& r = c->recurrent;
   if (std::ranges::none_of(c->blocks, [](const BlockConfig& b) { return b.is_recurrent; }))
@@ -648,6 +700,14 @@ Status read_key_decay(const GgufFile& file, const std::string& p, LlamaConfig* c
                 r.kernel, r.length);
   r.channels = static_cast<uint32_t>(3 * r.inner());
   r.decays_by_keys = true;
+  if (!has_key(*c->row, "kda.gate_lower_bound")) return {};
+  const std::string bound = p + "kda.gate_lower_bound";
+  if (c->architecture == "kimi-k3" && file.find(bound) == nullptr) return {};
+  r.decay_floor = BM_TRY(file.get_f32(bound));
+  if (!(r.decay_floor < 0) || !std::isfinite(r.decay_floor))
+    return fail(Code::kCorrupt, "metadata {} {} is not negative", bound, r.decay_floor);
+  if (has_key(*c->row, "kda.safe_gate") && !BM_TRY(file.get_bool(p + "kda.safe_gate", true)))
+    return fail(Code::kUnsupported, "metadata {}kda.safe_gate is false: decays without a bound", p);
   return {};
 }
 
@@ -685,7 +745,8 @@ Status read_feed_forward_length(const GgufFile& file, const std::string& p, Llam
     return {};
   }
   if (c->row->has(kOneOfThree)) {
-    const auto lengths = BM_TRY(read_counts(file, key, c->block_count, &c->feed_forward_length));
+    const auto lengths = BM_TRY(read_counts(file, key, c->block_count, &c->feed_forward_length,
+                                            false, c->draft_block_count));
     for (size_t i = 0; i < lengths.size(); ++i) {
       c->blocks[i].has_feed_forward = lengths[i] != 0;
       c->blocks[i].feed_forward_length = lengths[i];
@@ -875,7 +936,8 @@ Status read_heads(const GgufFile& file, const std::string& p, LlamaConfig* c) {
       for (BlockConfig& b : c->blocks) b.is_recurrent = true;
     return {};
   }
-  const auto counts = BM_TRY(read_counts(file, key, c->block_count, &c->head_count_kv));
+  const auto counts = BM_TRY(
+      read_counts(file, key, c->block_count, &c->head_count_kv, false, c->draft_block_count));
   const bool is_one = row.has(kOneOfThree),
              may_lack = row.has(kShortConvolution) || row.has(kMamba) || row.has(kKeyDecay) ||
                         (row.has(kMamba2) && !row.has(kBesideAttention));
@@ -973,6 +1035,13 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   if (c.rope_style == RopeStyle::kInterleaved &&
       BM_TRY(file.get_bool("bellmetal.rope.halves", false)))
     c.rope_style = RopeStyle::kHalves;
+  // Of models with pictures the converter lays pairs in halves. Source: llama.cpp,
+  // src/models/glm4.cpp.
+  if (c.architecture == "glm4" && file.find(p + "rope.dimension_sections") != nullptr) {
+    const auto sections = BM_TRY(file.get_i32s(p + "rope.dimension_sections"));
+    if (std::ranges::any_of(sections, [](int32_t n) { return n != 0; }))
+      c.rope_style = RopeStyle::kHalves;
+  }
   BM_TRY(check_keys(file, *c.row, p));
   c.context_length = BM_TRY(need(file, p + "context_length", kMaxContext));
   c.embedding_length = BM_TRY(need(file, p + "embedding_length", kMaxWidth));
@@ -981,8 +1050,7 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
     c.output_length =
         BM_TRY(need_or(file, p + "embedding_length_out", c.embedding_length, kMaxWidth));
   c.block_count = BM_TRY(need(file, p + "block_count", kMaxBlocks));
-  if (has_key(*c.row, "nextn_predict_layers"))
-    c.draft_block_count = BM_TRY(file.get_u32(p + "nextn_predict_layers", 0));
+  c.draft_block_count = BM_TRY(file.get_u32(p + "nextn_predict_layers", 0));
   if (c.draft_block_count >= c.block_count)
     return fail(Code::kCorrupt,
                 "metadata {0}nextn_predict_layers {1} is not below {0}block_count {2}", p,
@@ -1024,6 +1092,7 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   BM_TRY(number_head_kinds(file, p, &c));
   BM_TRY(read_shared_kv(file, p, &c));
   BM_TRY(read_altup(file, p, &c));
+  BM_TRY(read_streams(file, p, &c));
   if (c.row->has(kRopeSwitch) && !BM_TRY(file.get_bool(p + "rope.scaling.finetuned", true)))
     for (BlockConfig& b : c.blocks) b.is_rotated = false;
   BM_TRY(read_activation(file, p, &c));

@@ -2,6 +2,7 @@
 // Hyper-parameters of transformers, read from GGUF metadata and checked against each
 // other.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -77,12 +78,19 @@ struct ExpertConfig {
   uint32_t used = 0;           ///< a token's share of them
   uint32_t length = 0;         ///< hidden units of each
   uint32_t shared_length = 0;  ///< hidden units of the expert of all tokens; 0: none
+  uint32_t latent = 0;         ///< components that experts read and give; 0: those of the embedding
   /// Only experts of the best `groups_used` of `groups` equal groups are chosen from.
   uint32_t groups = 1, groups_used = 1;
   Gating gating = Gating::kSoftmax;
   bool is_normalised = false;  ///< weights of a token's experts sum to 1
   float scale = 1.0F;          ///< of the weights
   float softcap = 0.0F;        ///< logits of the router become c·tanh(logit/c); 0: they stay
+  /// Every `each` consecutive experts share one of `length` hidden units, which what chooses one of
+  /// them adds, `scale` times. Source: "Grove MoE" (Wu and others, 2025), section 3.
+  struct Adjugate {
+    uint32_t each = 0, length = 0;  ///< 0: there are none
+    float scale = 0.0F;
+  } adjugate;
 };
 
 /// Multi-head latent attention. Source: "DeepSeek-V2" (2024), section 2.1.
@@ -101,6 +109,7 @@ struct IndexerConfig {
   uint32_t local = 0;   ///< last blocks that are always read
   /// Halves of what is rotated are pairs; else elements side by side, or as the model's own heads.
   RopeStyle rope_style = RopeStyle::kNone;
+  bool rotates_tail = false;  ///< what is rotated comes last, not first
 };
 
 /// Blocks with a state: of a head [length of values, length of keys]. Heads share keys by groups.
@@ -116,6 +125,9 @@ struct RecurrentConfig {
   uint32_t vectors = 0;          ///< of decaying states: how many [heads · keys] a token's row has
   uint64_t inner() const { return uint64_t{heads} * length; }
   bool decays_by_keys = false;  ///< Kimi: a decay for every component of the keys, not of a head
+  /// Logarithms of its decays are floor·sigmoid(rate·step); 0: they have no bound, see
+  /// Llama::key_decay_net().
+  float decay_floor = 0.0F;
   uint64_t decays() const { return decays_by_keys ? inner() : heads; }
   /// What a recurrence reads of a token at once.
   uint64_t row_length() const {
@@ -128,6 +140,22 @@ struct RecurrentConfig {
 struct AltupConfig {
   uint32_t count = 0;        ///< vectors of a token; 0: there is one
   uint32_t laurel_rank = 0;  ///< components that every block has of its input beside attention
+};
+
+/// Hyper-connections: between blocks a token has several vectors, and weights of its own say what a
+/// half of a block reads of each and adds to it. Source: "Hyper-Connections" (Zhu and others,
+/// 2024); llama.cpp, src/models/hy-v4.cpp.
+struct HyperConfig {
+  uint32_t count = 0;      ///< vectors of a token; 0: there is one
+  float epsilon = 0.0F;    ///< added to all weights
+  float magnitude = 1.0F;  ///< of what is added
+};
+
+/// Activation::kSitu: β·tanh(g/β)·sigmoid(g) · λ·tanh(u/λ). Source: llama.cpp,
+/// src/models/kimi-k3.cpp.
+struct SituConfig {
+  float beta = 1.0F;
+  float linear_beta = 0.0F;  ///< λ; 0: u stays
 };
 
 struct LlamaConfig {
@@ -162,6 +190,11 @@ struct LlamaConfig {
   LatentConfig latent;
   RecurrentConfig recurrent;
   AltupConfig altup;
+  HyperConfig hyper;
+  SituConfig situ;
+  /// Every so-manieth block keeps what it reads; attention and feed-forwards read a mixture of the
+  /// kept. Source: "Attention Residuals" (Kimi Team, 2026). 0: blocks add up.
+  uint32_t kept_every = 0;
   float embedding_scale = 1.0F;
   float residual_scale = 1.0F;     ///< of what attention and feed-forward add
   float attention_scale = 1.0F;    ///< of the scores
@@ -201,9 +234,10 @@ struct LlamaConfig {
     return blocks[block].has_attention && blocks[block].kv_block == block;
   }
   /// Of all the vectors that a token has between blocks. RWKV 7: the values of the first block go
-  /// along.
+  /// along. Of those that are kept, places for all of them.
   uint64_t stream_length() const {
-    const uint32_t vectors = row->has(kRwkv7) ? 2 : altup.count;
+    const uint32_t kept = kept_every > 0 ? 1 + (block_count + kept_every - 1) / kept_every : 0;
+    const uint32_t vectors = row->has(kRwkv7) ? 2 : std::max({altup.count, hyper.count, kept});
     return uint64_t{embedding_length} * (vectors > 0 ? vectors : 1);
   }
 

@@ -62,43 +62,77 @@ std::pair<Tensor, Tensor> Llama::route(const Block& b, const QuantisedActivation
   return {chosen, weights.contiguous()};
 }
 
+// Of two experts that share one it is computed twice. Source: inclusionAI's modeling_grove_moe.py.
+// llama.cpp's grovemoe.cpp gives these what the experts have given to read, and takes the weights
+// of the experts whose numbers are those of the groups.
+Tensor Llama::mix_adjugates(size_t block, const QuantisedActivations& of_pair, const Tensor& chosen,
+                            const Tensor& weights) const {
+  const ExpertConfig& e = config_.experts;
+  const Experts& w = blocks_[block].experts;
+  const int64_t each = e.adjugate.each, groups = e.count / each, used = e.used;
+  const SymInt m = chosen.size(0);
+  const Tensor group = chosen.floor_div(each).reshape({m * used}).cast(DType::kU32).contiguous();
+  const Tensor up = w.adjugate_up.linear(of_pair, group, groups).contiguous();
+  const Tensor gate = w.adjugate_gate.linear(of_pair, group, groups).contiguous();
+  const QuantisedActivations hidden(activated(block, gate, up, 0).contiguous());
+  const Tensor out = w.adjugate_down.linear(hidden, group, groups)
+                         .reshape({m, used, int64_t{config_.embedding_length}})
+                         .contiguous();
+  return (out * weights.unsqueeze(2)).sum({1}) * static_cast<double>(e.adjugate.scale);
+}
+
 Tensor Llama::mix_experts(size_t block, const Tensor& x, const Tensor& routed) const {
   const Block& b = blocks_[block];
   const ExpertConfig& e = config_.experts;
   const Experts& w = b.experts;
   const SymInt m = x.size(0);
-  const int64_t count = e.count, used = e.used, width = config_.embedding_length;
+  const int64_t count = e.count, used = e.used,
+                width = e.latent > 0 ? e.latent : config_.embedding_length;
   const QuantisedActivations in(x.contiguous());
   const auto [chosen, weights] =
       routed.is_valid() ? route(b, QuantisedActivations(routed.contiguous())) : route(b, in);
   const SymInt pairs = m * used;
   const Tensor expert = chosen.reshape({pairs}).cast(DType::kU32).contiguous();
-  const auto biased = [&](const Tensor& t, const Tensor& bias) {
+  const auto biased = [&](const Tensor& product, const Tensor& scale, const Tensor& bias) {
+    const Tensor t = scale.is_valid()
+                         ? product * scale.take(expert).cast(DType::kF32).reshape({pairs, 1})
+                         : product;
     return bias.is_valid() ? t + bias.take(expert).cast(DType::kF32) : t;
   };
   const float limit = config_.blocks[block].expert_limit;
   const bool weighs_inputs = config_.row->has(kWeightedInputs);
+  const QuantisedActivations read =
+      e.latent > 0 ? QuantisedActivations(project(in, w.latent_in).contiguous()) : in;
   const QuantisedActivations weighted(
       weighs_inputs ? (x.unsqueeze(1) * weights.unsqueeze(2)).reshape({pairs, width}) : Tensor());
-  const QuantisedActivations repeated = in.repeat(used);
+  const QuantisedActivations repeated = read.repeat(used);
   const QuantisedActivations& of_pair = weighs_inputs ? weighted : repeated;
   const auto hidden_of_pairs = [&] {
     if (w.gate_up.is_valid()) {
       const int64_t length = e.length;
-      const Tensor both = w.gate_up.linear(of_pair, expert, count).contiguous();
+      const Tensor both =
+          biased(w.gate_up.linear(of_pair, expert, count), w.up_scale, {}).contiguous();
       return activated(block, both.slice(1, {0, length}), both.slice(1, {length, 2 * length}),
                        limit);
     }
     // Stored: two products in one kernel are computed slower than one after the other.
-    const Tensor up = biased(w.up.linear(of_pair, expert, count), w.up_bias).contiguous();
+    const Tensor up =
+        biased(w.up.linear(of_pair, expert, count), w.up_scale, w.up_bias).contiguous();
     if (!w.gate.is_valid()) return activate(block, up);
-    const Tensor gate = biased(w.gate.linear(of_pair, expert, count), w.gate_bias).contiguous();
+    const Tensor gate =
+        biased(w.gate.linear(of_pair, expert, count), w.gate_scale, w.gate_bias).contiguous();
     return activated(block, gate, up, limit);
   };
   const QuantisedActivations hidden(hidden_of_pairs().contiguous());
-  Tensor out = biased(w.down.linear(hidden, expert, count), w.down_bias).reshape({m, used, width});
+  Tensor out = biased(w.down.linear(hidden, expert, count), w.down_scale, w.down_bias)
+                   .reshape({m, used, width});
   if (!weighs_inputs) out = out.contiguous() * weights.unsqueeze(2);
   out = out.sum({1});
+  if (w.adjugate_up.is_valid()) out = out + mix_adjugates(block, of_pair, chosen, weights);
+  // Source: "LatentMoE" (NVIDIA, 2026); llama.cpp, src/models/nemotron-h.cpp, kimi-k3.cpp.
+  if (e.latent > 0)
+    out = project(QuantisedActivations(norm(out.contiguous(), w.latent_norm).contiguous()),
+                  w.latent_out);
   if (!w.shared_up.matrix.is_valid()) return out;
   Tensor shared;
   if (w.shared_gate.matrix.is_valid()) {

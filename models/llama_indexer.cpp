@@ -79,12 +79,20 @@ Llama::IndexParts Llama::index_parts(size_t block, const Tensor& x, const Tensor
   // Norms of DeepSeek's indexer take means off, whatever those of the model do.
   keys = index.weights.matrix.is_valid()
              ? keys.layer_norm(index.key_norm.weight.cast(DType::kF32),
-                               index.key_norm.bias.cast(DType::kF32), kKeyEpsilon)
+                               index.key_norm.bias.cast(DType::kF32),
+                               index.key_norm.epsilon > 0 ? index.key_norm.epsilon : kKeyEpsilon)
              : norm(keys, index.key_norm);
   const auto turn = [&](const Tensor& t) {
     const Tensor paired = with_pairs(t.contiguous(), rotated, c.rope_style, config_.rope_style);
     const int64_t n = t.size(1).constant();
     if (rotated == length) return rotate(block, paired, rope);
+    if (c.rotates_tail) {
+      const int64_t first = length - rotated;
+      const std::array parts{
+          t.slice(2, {0, first}),
+          rotate(block, t.slice(2, {first, length}).reshape({rows, n, rotated}), rope)};
+      return Tensor::cat(parts, 2);
+    }
     const std::array parts{
         rotate(block, paired.slice(2, {0, rotated}).reshape({rows, n, rotated}), rope),
         paired.slice(2, {rotated, length})};

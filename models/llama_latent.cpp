@@ -40,7 +40,11 @@ Llama::LatentParts Llama::latent_parts(size_t block, const Tensor& x, const SymI
                               .contiguous();
   const Tensor query_turned = turn(q.slice(2, {plain, plain + rotated})).permute({1, 0, 2});
   const std::array halves{absorbed, query_turned};
-  return {Tensor::cat(halves, 2).contiguous(), Tensor::cat(parts, 1), compressed};
+  const Tensor gate =
+      b.attention_gate.matrix.is_valid()
+          ? gate_attention(block, in, rows, heads * int64_t{config_.latent.value_length})
+          : Tensor();
+  return {Tensor::cat(halves, 2).contiguous(), Tensor::cat(parts, 1), compressed, gate};
 }
 
 Tensor Llama::mix_latent(size_t block, const Tensor& queries, const Tensor& past,
@@ -50,7 +54,8 @@ Tensor Llama::mix_latent(size_t block, const Tensor& queries, const Tensor& past
   Tensor scores = queries.matmul(past.transpose()) * static_cast<double>(config_.attention_scale);
   scores = mask_scores(block, scores.unsqueeze(0), count, position).squeeze(0);
   if (chosen.is_valid()) scores = chosen.where(scores, -std::numeric_limits<double>::infinity());
-  const Tensor mixed = scores.softmax(-1).matmul(past.slice(2, {0, rank})).contiguous();
+  const Tensor mixed =
+      shares_of(block, scores, {heads, 1, 1}).matmul(past.slice(2, {0, rank})).contiguous();
   const Tensor values = mixed.matmul(blocks_[block].latent.value_up.cast(DType::kF32).transpose());
   return values.permute({1, 0, 2}).reshape({count, heads * value_length});
 }
@@ -63,7 +68,8 @@ Tensor Llama::attend_latent(size_t block, const Tensor& x, const SymInt& count,
   const Tensor chosen = chosen_of(block, x, parts.compressed, count, position, cache);
   keys.store(position, count, parts.stored.unsqueeze(1));
   const Tensor past = keys.load(position + count).permute({1, 0, 2});
-  return project_output(block, mix_latent(block, parts.queries, past, count, position, chosen));
+  const Tensor mixed = mix_latent(block, parts.queries, past, count, position, chosen);
+  return project_output(block, parts.gate.is_valid() ? mixed * parts.gate : mixed);
 }
 
 }  // namespace bm::models

@@ -259,7 +259,8 @@ class LlamaLoader {
   /// keep what is in blocks, a quarter of the memory and of the bytes per token or less. Elsewhere
   /// int8 is multiplied no faster than float32.
   bool is_packed(const GgufTensor& t) const {
-    const bool is_stack = t.rank == 3 && t.name.ends_with("_exps.weight");
+    const bool is_stack =
+        t.rank == 3 && (t.name.ends_with("_exps.weight") || t.name.ends_with("_chexps.weight"));
     // Rows that are only taken are best where they are.
     if (direct_dtype(t.type) && is_only_taken(t)) return false;
     const hal::Vendor vendor = device().hal().arch().vendor;
@@ -338,9 +339,10 @@ class LlamaLoader {
     return load_rows(*BM_TRY(find(name, {columns, rows})), columns, rows);
   }
 
-  /// All experts' matrices [columns, rows, experts].
-  Result<Matrix> load_stack(const std::string& name, uint64_t columns, uint64_t rows) {
-    const uint64_t experts = model_->config_.experts.count;
+  /// All experts' matrices [columns, rows, experts]; `experts`: 0 is their number.
+  Result<Matrix> load_stack(const std::string& name, uint64_t columns, uint64_t rows,
+                            uint64_t experts = 0) {
+    if (experts == 0) experts = model_->config_.experts.count;
     return load_rows(*BM_TRY(find(name, {columns, rows, experts})), columns, rows * experts);
   }
 
@@ -427,6 +429,9 @@ class LlamaLoader {
   bool is_idle(std::string_view name) const {
     const LlamaConfig& c = model_->config_;
     if (!c.is_causal && name == kOutput) return true;
+    // Of activations that are quantised to 4 bits: here they have more. Source: llama.cpp, gguf-py,
+    // and its CPU backend, which does not read them.
+    if (name.ends_with(".input_scale")) return true;
     // The share that the first block's values would have of themselves.
     if (c.row->has(kRwkv7) && name.starts_with("blk.0.time_mix_v") && name.size() > 16 &&
         name[16] <= '2')
@@ -503,7 +508,8 @@ class LlamaLoader {
     Llama::Projection p;
     p.matrix = BM_TRY(load_matrix(name + ".weight", columns, rows));
     BM_TRY(load_optional(p.bias, name + ".bias", {rows}));
-    if (model_->config_.row->has(kSubNorms)) BM_TRY(load_optional(p.scale, name + ".scale", {1}));
+    // Of numbers of 4 bits. Gemma 4 has something else by the name that its router's would have.
+    if (!name.ends_with("ffn_gate_inp")) BM_TRY(load_optional(p.scale, name + ".scale", {1}));
     return p;
   }
 
@@ -568,8 +574,8 @@ class LlamaLoader {
     return std::ranges::all_of(kHeadMatrices, [&](const char* name) {
       const GgufTensor* t = file_->find_tensor(p + name + ".weight");
       return first && t && t->rank == 2 && t->type == first->type &&
-             !file_->find_tensor(p + name + ".bias") && is_packed(*t) == is_packed(*first) &&
-             (is_packed(*t) || direct_dtype(t->type));
+             !file_->find_tensor(p + name + ".bias") && !file_->find_tensor(p + name + ".scale") &&
+             is_packed(*t) == is_packed(*first) && (is_packed(*t) || direct_dtype(t->type));
     });
   }
 
@@ -603,6 +609,8 @@ class LlamaLoader {
                    values = uint64_t{kind.count_kv} * kind.value_length,
                    results = uint64_t{kind.count} * kind.value_length;
     if (model_->has_indexer(block)) BM_TRY(load_indexer(p, &b->index));
+    if (c.row->has(kSinks) && c.latent.rank > 0)
+      b->sinks = BM_TRY(load(p + "attn_sinks.weight", {c.head_count}));
     if (c.latent.rank > 0) return load_latent_attention(p, b);
     if (c.row->has(kSinks)) b->sinks = BM_TRY(load(p + "attn_sinks.weight", {kind.count}));
     BM_TRY(load_distance_bias(block, p, b));
@@ -635,13 +643,8 @@ class LlamaLoader {
     b->output = BM_TRY(load_projection(p + output, results, width));
     const bool may_lack_gate = c.architecture == "k2-horizon";
     if (c.row->has(kGatedAttention) &&
-        (!may_lack_gate || file_->find_tensor(p + "attn_gate.weight"))) {
-      // Of every result, or of every head.
-      const GgufTensor& gate = *BM_TRY(file_->tensor(p + "attn_gate.weight"));
-      const bool is_of_heads = gate.rank == 2 && gate.dims[1] == kind.count;
-      b->attention_gate =
-          BM_TRY(load_projection(p + "attn_gate", width, is_of_heads ? kind.count : results));
-    }
+        (!may_lack_gate || file_->find_tensor(p + "attn_gate.weight")))
+      b->attention_gate = BM_TRY(load_gate(p, kind.count, results));
     if (c.row->has(kSubNorms))
       b->attention_sub_norm = BM_TRY(load_norm(p + "attn_sub_norm", {q}, Need::kYes));
     b->query_norm = BM_TRY(load_head_norm(p + "attn_q_norm", kind.count, kind.length));
@@ -667,6 +670,8 @@ class LlamaLoader {
     x->weights = BM_TRY(load_projection(name + "proj", width, c.indexer.heads));
     x->key_norm = BM_TRY(load_norm(name + "k_norm", {length}, Need::kYes));
     x->key_norm.bias = BM_TRY(load(name + "k_norm.bias", {length}));
+    // Source: llama.cpp, src/models/hy-v4.cpp, load_arch_hparams().
+    if (c.architecture == "hy_v4") x->key_norm.epsilon = static_cast<double>(c.norm_epsilon);
     return {};
   }
 
@@ -709,7 +714,19 @@ class LlamaLoader {
       b->latent.value_up = BM_TRY(load(p + "attn_v_b.weight", {rank, l.value_length, heads}));
     }
     b->output = BM_TRY(load_projection(p + "attn_output", heads * l.value_length, width));
+    const bool may_lack_gate = c.architecture == "kimi-k3";
+    if (c.row->has(kGatedAttention) &&
+        (!may_lack_gate || file_->find_tensor(p + "attn_gate.weight")))
+      b->attention_gate = BM_TRY(load_gate(p, heads, heads * l.value_length));
     return {};
+  }
+
+  /// Of every result of attention, or of every head.
+  Result<Llama::Projection> load_gate(const std::string& p, uint64_t heads, uint64_t results) {
+    const GgufTensor& gate = *BM_TRY(file_->tensor(p + "attn_gate.weight"));
+    const bool is_of_heads = gate.rank == 2 && gate.dims[1] == heads;
+    return load_projection(p + "attn_gate", model_->config_.embedding_length,
+                           is_of_heads ? heads : results);
   }
 
   Status load_recurrent(const std::string& p, Llama::Recurrent* r) {
@@ -861,14 +878,24 @@ class LlamaLoader {
           BM_TRY(load_numbers(fmt::format("{}ssm_conv1d_{}.weight", p, name), rc.kernel, inner)));
     if (is_loading_) r.convolution = Tensor::cat(taps, 0).contiguous().realize();
     r.step = BM_TRY(load(p + "ssm_dt.bias", {inner}));
-    r.rate = BM_TRY(load_numbers(p + "ssm_a", 1, rc.heads));
-    const uint64_t decay_rank = BM_TRY(rank_of(p + "ssm_f_a")),
-                   gate_rank = BM_TRY(rank_of(p + "ssm_g_a"));
-    r.parameters = BM_TRY(load_projection(p + "ssm_f_a", width, decay_rank));
-    r.steps = BM_TRY(load_projection(p + "ssm_f_b", decay_rank, inner));
+    const GgufTensor* rates = file_->find_tensor(p + "ssm_a");
+    const bool is_vector = rates != nullptr && rates->rank == 1;
+    r.rate = BM_TRY(is_vector ? load_numbers(p + "ssm_a", rc.heads)
+                              : load_numbers(p + "ssm_a", 1, rc.heads));
+    // Of low rank, or one matrix alone.
+    const auto load_two = [&](const std::string& name, Llama::Projection* in,
+                              Llama::Projection* out) -> Status {
+      const bool is_low_rank = file_->find_tensor(p + name + "_b.weight") != nullptr,
+                 is_alone = file_->find_tensor(p + name + ".weight") != nullptr;
+      const std::string first = p + name + (is_alone ? "" : "_a");
+      const uint64_t rank = is_low_rank ? BM_TRY(rank_of(first)) : inner;
+      *in = BM_TRY(load_projection(first, width, rank));
+      if (is_low_rank) *out = BM_TRY(load_projection(p + name + "_b", rank, inner));
+      return {};
+    };
+    BM_TRY(load_two("ssm_f", &r.parameters, &r.steps));
     r.beta = BM_TRY(load_projection(p + "ssm_beta", width, rc.heads));
-    r.gate_in = BM_TRY(load_projection(p + "ssm_g_a", width, gate_rank));
-    r.gate = BM_TRY(load_projection(p + "ssm_g_b", gate_rank, inner));
+    BM_TRY(load_two("ssm_g", &r.gate_in, &r.gate));
     r.norm = BM_TRY(load_norm(p + "ssm_norm", {rc.length}, Need::kYes));
     r.out = BM_TRY(load_projection(p + "attn_output", inner, width));
     return {};
@@ -966,14 +993,20 @@ class LlamaLoader {
   Status load_experts(const std::string& p, Llama::Block* b) {
     const LlamaConfig& c = model_->config_;
     const ExpertConfig& e = c.experts;
-    const uint64_t width = c.embedding_length;
+    const uint64_t all = c.embedding_length, width = e.latent > 0 ? e.latent : all;
     Llama::Experts& x = b->experts;
     if (file_->find_tensor(p + "ffn_gate.0.weight"))
       return fail(Code::kUnsupported,
                   "tensor {}ffn_gate.0.weight: files with a tensor for every expert are not "
                   "supported; convert the model anew",
                   p);
-    x.router = BM_TRY(load_projection(p + "ffn_gate_inp", width, e.count));
+    x.router = BM_TRY(load_projection(p + "ffn_gate_inp", all, e.count));
+    if (e.latent > 0) {
+      const std::string few = p + (c.architecture == "kimi-k3" ? "ffn_routed_" : "ffn_latent_");
+      x.latent_in = BM_TRY(load_projection(few + "down", all, width));
+      x.latent_out = BM_TRY(load_projection(few + "up", width, all));
+      x.latent_norm = BM_TRY(load_norm(few + "norm", {width}, Need::kIfThere));
+    }
     // The converter of Hy3 leaves the suffix out.
     const bool has_suffix = file_->find_tensor(p + "exp_probs_b") == nullptr;
     BM_TRY(load_optional(x.router_bias, p + (has_suffix ? "exp_probs_b.bias" : "exp_probs_b"),
@@ -998,19 +1031,33 @@ class LlamaLoader {
     BM_TRY(load_optional(x.gate_bias, p + "ffn_gate_exps.bias", {e.length, e.count}));
     BM_TRY(load_optional(x.up_bias, p + "ffn_up_exps.bias", {e.length, e.count}));
     BM_TRY(load_optional(x.down_bias, p + "ffn_down_exps.bias", {width, e.count}));
+    // Numbers of 4 bits may have a scale of the whole matrix. Source: llama.cpp, build_moe_ffn().
+    const bool is_fused_gate = file_->find_tensor(p + "ffn_gate_up_exps.weight") != nullptr;
+    BM_TRY(load_optional(x.gate_scale, p + "ffn_gate_exps.scale", {e.count}));
+    BM_TRY(load_optional(x.up_scale,
+                         p + (is_fused_gate ? "ffn_gate_up_exps.scale" : "ffn_up_exps.scale"),
+                         {e.count}));
+    if (!c.row->has(kExpertsBesideDense))
+      BM_TRY(load_optional(x.down_scale, p + "ffn_down_exps.scale", {e.count}));
+    if (e.adjugate.each > 0) {
+      const uint64_t length = e.adjugate.length, count = e.count / e.adjugate.each;
+      x.adjugate_gate = BM_TRY(load_stack(p + "ffn_gate_chexps.weight", width, length, count));
+      x.adjugate_up = BM_TRY(load_stack(p + "ffn_up_chexps.weight", width, length, count));
+      x.adjugate_down = BM_TRY(load_stack(p + "ffn_down_chexps.weight", length, width, count));
+    }
     if (e.shared_length == 0) return {};
     // Some files have gate and up in one matrix.
     const GgufTensor* up = file_->find_tensor(p + "ffn_up_shexp.weight");
     const bool is_fused = c.architecture == "granite_swa" && up != nullptr && up->rank == 2 &&
                           up->dims[1] == uint64_t{2} * e.shared_length;
     if (c.row->feed_forward == FeedForward::kGated && !is_fused)
-      x.shared_gate = BM_TRY(load_projection(p + "ffn_gate_shexp", width, e.shared_length));
+      x.shared_gate = BM_TRY(load_projection(p + "ffn_gate_shexp", all, e.shared_length));
     x.shared_up = BM_TRY(
-        load_projection(p + "ffn_up_shexp", width, (is_fused ? 2 : 1) * uint64_t{e.shared_length}));
-    x.shared_down = BM_TRY(load_projection(p + "ffn_down_shexp", e.shared_length, width));
+        load_projection(p + "ffn_up_shexp", all, (is_fused ? 2 : 1) * uint64_t{e.shared_length}));
+    x.shared_down = BM_TRY(load_projection(p + "ffn_down_shexp", e.shared_length, all));
     if (!c.row->has(kGatedSharedExpert)) return {};
-    const Tensor row = BM_TRY(load(p + "ffn_gate_inp_shexp.weight", {width}));
-    if (is_loading_) x.shared_router = Matrix(row.reshape({1, static_cast<int64_t>(width)}));
+    const Tensor row = BM_TRY(load(p + "ffn_gate_inp_shexp.weight", {all}));
+    if (is_loading_) x.shared_router = Matrix(row.reshape({1, static_cast<int64_t>(all)}));
     return {};
   }
 
@@ -1083,6 +1130,10 @@ class LlamaLoader {
       BM_TRY(load_feed_forward(i, p, &b));
       BM_TRY(load_layer_input(p, &b));
       if (c.altup.count > 0) BM_TRY(load_altup(p, &b));
+      BM_TRY(load_hyper(p + "hc_attn_", 2, &b.attention_hyper));
+      BM_TRY(load_hyper(p + "hc_ffn_", 2, &b.feed_forward_hyper));
+      BM_TRY(load_scorer(p + "attn_res_score.weight", &b.attention_scorer));
+      BM_TRY(load_scorer(p + "ffn_res_score.weight", &b.feed_forward_scorer));
       if (c.row->has(kLayerInputs))
         BM_TRY(load_optional(b.scale, p + "layer_output_scale.weight", {1}));
       if (i + 1 == c.encoder_block_count)
@@ -1152,6 +1203,23 @@ class LlamaLoader {
     return {};
   }
 
+  /// `kinds`: of weights; those that are read by, and those that are added by.
+  Status load_hyper(const std::string& name, uint64_t kinds, Llama::Hyper* h) {
+    const LlamaConfig& c = model_->config_;
+    const uint64_t count = c.hyper.count;
+    if (count == 0) return {};
+    h->mix = BM_TRY(load_projection(name + "fn", count * c.embedding_length, kinds * count));
+    h->base = BM_TRY(load(name + "base.weight", {kinds * count}));
+    h->scale = BM_TRY(load(name + "scale.weight", {kinds}));
+    return {};
+  }
+
+  Status load_scorer(const std::string& name, Tensor* out) {
+    const LlamaConfig& c = model_->config_;
+    if (c.kept_every > 0) *out = BM_TRY(load(name, {c.embedding_length}));
+    return {};
+  }
+
   Status load_altup(const std::string& p, Llama::Block* b) {
     const LlamaConfig& c = model_->config_;
     const uint64_t width = c.embedding_length, count = c.altup.count;
@@ -1182,6 +1250,8 @@ class LlamaLoader {
     if (!c.row->has(kNormsAfterSums))
       model_->output_norm_ = BM_TRY(load_norm(output_norm, {width}, Need::kYes));
     BM_TRY(load_each("altup_unembd_proj.weight", &model_->altup_out_));
+    BM_TRY(load_hyper("output_hc_", 1, &model_->output_hyper_));
+    BM_TRY(load_scorer("output_res_score.weight", &model_->output_scorer_));
     if (c.is_causal) BM_TRY(load_output_matrix());
     // What its hidden states become at last goes by the name of what makes logits.
     if (c.architecture == "gemma-embedding2")
@@ -1191,6 +1261,7 @@ class LlamaLoader {
       for (const int32_t token : c.suppressed) is_suppressed[static_cast<size_t>(token)] = 1;
       model_->suppressed_ = Tensor::from(is_suppressed, {int64_t{c.vocab_size}}, device_name());
     }
+    if (c.is_causal) BM_TRY(load_optional(model_->output_.scale, "output.scale", {1}));
     return load_optional(model_->output_.bias, "output.bias", {c.vocab_size});
   }
 

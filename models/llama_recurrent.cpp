@@ -208,9 +208,10 @@ Tensor Llama::scan_piece(size_t block, const Tensor& convolved, const RecurrentI
   return out.permute({1, 0, 2}).contiguous().reshape({count, inner});
 }
 
-/// Kimi Delta Attention: a gated delta network whose states decay by channels of the keys. Source:
-/// "Kimi Linear" (Kimi Team, 2025), section 3; names of a file's tensors: llama.cpp,
-/// src/models/kimi-linear.cpp.
+/// Kimi Delta Attention: a gated delta network whose states decay by channels of the keys. What
+/// makes decays and gates is of low rank or, in Ling 3, one matrix. Source: "Kimi Linear" (Kimi
+/// Team, 2025), section 3; names of a file's tensors, and bounds of decays: llama.cpp,
+/// src/models/kimi-linear.cpp, bailingmoe3.cpp, kimi-k3.cpp. Some files have rates below zero.
 Tensor Llama::key_decay_net(size_t block, const QuantisedActivations& in, const SymInt& rows,
                             const std::function<Tensor(const RecurrentInputs&)>& run) const {
   const Block& b = blocks_[block];
@@ -218,16 +219,19 @@ Tensor Llama::key_decay_net(size_t block, const QuantisedActivations& in, const 
   const int64_t heads = config_.recurrent.heads, length = config_.recurrent.length,
                 inner = heads * length;
   const std::array three{project(in, b.query), project(in, b.key), project(in, b.value)};
-  const Tensor slow = project(in, r.parameters).contiguous();
-  const Tensor step =
-      (project(QuantisedActivations(slow), r.steps) + r.step.cast(DType::kF32)).softplus();
+  const auto second = [&](const Tensor& few, const Projection& p) {
+    return p.matrix.is_valid() ? project(QuantisedActivations(few.contiguous()), p) : few;
+  };
+  const Tensor step = second(project(in, r.parameters), r.steps) + r.step.cast(DType::kF32);
   const Tensor rate = r.rate.cast(DType::kF32).reshape({1, heads, 1});
-  const RecurrentInputs inputs{
-      Tensor::cat(three, 1).contiguous(), project(in, r.beta),
-      (step.reshape({rows, heads, length}) * rate).reshape({rows, inner}).contiguous()};
+  const auto of_heads = [&](const Tensor& t) { return t.reshape({rows, heads, length}); };
+  const auto floor = static_cast<double>(config_.recurrent.decay_floor);
+  const Tensor decay = floor < 0 ? (of_heads(step) * rate.abs()).sigmoid() * floor
+                                 : of_heads(step.softplus()) * rate;
+  const RecurrentInputs inputs{Tensor::cat(three, 1).contiguous(), project(in, r.beta),
+                               decay.reshape({rows, inner}).contiguous()};
   const Tensor read = run(inputs).reshape({rows, heads, length});
-  const Tensor few = project(in, r.gate_in).contiguous();
-  const Tensor gate = project(QuantisedActivations(few), r.gate).sigmoid();
+  const Tensor gate = second(project(in, r.gate_in), r.gate).sigmoid();
   const Tensor out = norm(read.contiguous(), r.norm).reshape({rows, inner}) * gate;
   return project(QuantisedActivations(out.contiguous()), r.out);
 }

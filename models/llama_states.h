@@ -37,4 +37,11 @@ inline Tensor part_of(const Tensor& x, int64_t number, int64_t width) {
   return x.slice(1, {number * width, (number + 1) * width});
 }
 
+/// Of the first `count` vectors of rows, shares_i · vector_i: [rows, width].
+inline Tensor read_vectors(const Tensor& x, const Tensor& shares, int64_t count, int64_t width) {
+  Tensor sum = part_of(x, 0, width) * part_of(shares, 0, 1);
+  for (int64_t i = 1; i < count; ++i) sum = sum + part_of(x, i, width) * part_of(shares, i, 1);
+  return sum;
+}
+
 }  // namespace bm::models

@@ -200,6 +200,7 @@ constexpr SplitPreset kPresets[] = {
     {"dbrx", kLlama3},
     {"smaug-bpe", kLlama3},
     {"glm4", kLlama3},
+    {"glm5", kLlama3},
     {"chatglm-bpe", kLlama3},
     {"qwen2", kQwen2},
     {"deepseek-r1-qwen", kQwen2},

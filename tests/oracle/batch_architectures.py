@@ -12,7 +12,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ARCHITECTURES = ["qwen3moe", "gpt-oss", "llama4", "gemma3", "deepseek2", "minicpm3", "qwen3next", "qwen35", "lfm2",
-                 "mamba", "falcon-h1", "granitehybrid", "jamba", "nemotron_h", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7", "kimi-linear", "grok", "gemma3n --layers 10 --key attention.shared_kv_layers=3", "gemma4",
+                 "mamba", "falcon-h1", "granitehybrid", "jamba", "nemotron_h", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7", "kimi-linear", "bailingmoe3", "kimi-k3", "hy_v4", "grovemoe", "grok", "gemma3n --layers 10 --key attention.shared_kv_layers=3", "gemma4",
                  "afmoe", "arctic", "bitnet", "deci", "openelm", "smallthinker",
                  "glm-dsa --key attention.indexer.top_k=40 --key attention.indexer.head_count=8 --key attention.indexer.types=1,0,1",
                  "minimax-m3 --key attention.indexer.top_k=4 --key attention.indexer.block_size=16", "muse-glimmer",

@@ -6,7 +6,8 @@
 
 CHROOT: as for judge_models.py. For every type: how far the logits of blocks are from those of the same weights as
 float32, ours and llama.cpp's, as the root of the mean square over positions 17 to 32 relative to the largest logit.
-Exits with 1 where ours are farther than llama.cpp's by more than a tenth.
+Exits with 1 where ours are farther than llama.cpp's by more than a tenth. TYPE+scales: every matrix has a scale beside
+those of its blocks, as files of NVFP4 have.
 """
 
 import os
@@ -46,13 +47,15 @@ def main():
     os.makedirs(folder, exist_ok=True)
     for script in ("gguf_numpy.py", "ggml_dequantise.py", "ggml_quantise.py", "llama_cpp_logits.py"):
         shutil.copy(f"{HERE}/{script}", folder)
-    subprocess.run([sys.executable, f"{HERE}/random_transformer.py", f"{folder}/random.gguf", "--arch", "llama", "--dim", "512", "--heads", "8",
-                    "--ffn", "1024", "--layers", "2"], check=True)
+    for name, options in (("random", []), ("random+scales", ["--tensor", "scales"])):
+        subprocess.run([sys.executable, f"{HERE}/random_transformer.py", f"{folder}/{name}.gguf", "--arch", "llama", "--dim", "512", "--heads", "8",
+                        "--ffn", "1024", "--layers", "2", *options], check=True)
     is_bad = False
-    for kind in chosen or [name for name, values, _ in gg.TYPES.values() if values > 1]:
+    for kind in chosen or [name for name, values, _ in gg.TYPES.values() if values > 1] + ["NVFP4+scales"]:
+        wanted, plus, scales = kind.partition("+")
         try:
-            subprocess.run(["chroot", chroot, "python3", f"{INSIDE}/ggml_quantise.py", f"{INSIDE}/random.gguf", f"{INSIDE}/blocks.gguf",
-                            f"{INSIDE}/floats.gguf", kind], check=True)
+            subprocess.run(["chroot", chroot, "python3", f"{INSIDE}/ggml_quantise.py", f"{INSIDE}/random{plus}{scales}.gguf",
+                            f"{INSIDE}/blocks.gguf", f"{INSIDE}/floats.gguf", wanted], check=True)
             exact = ours(build, folder, "floats")
             scale = np.abs(exact).max()
             own, other = (float(np.sqrt(((x - exact) ** 2).mean()) / scale)
@@ -63,7 +66,7 @@ def main():
             continue
         is_good = own <= 1.1 * other
         is_bad = is_bad or not is_good
-        print(f"{kind:8} ours {own:.2e}  llama.cpp {other:.2e}{'' if is_good else '  <--'}", flush=True)
+        print(f"{kind:12} ours {own:.2e}  llama.cpp {other:.2e}{'' if is_good else '  <--'}", flush=True)
     sys.exit(1 if is_bad else 0)
 
 

@@ -24,7 +24,8 @@ from random_transformer import ARCHITECTURES  # noqa: E402
 # Baichuan's two sizes differ in how positions are told, and llama.cpp knows them by their blocks.
 # The windows of two are numbers in its source: these see the whole text. Its loop over the states of RWKV 7 is made for heads of 64.
 WIDE = ["--dim", "128", "--key", "wkv.head_size=64"]
-PLAIN = {"baichuan": ["--layers", "32"], **dict.fromkeys(("rwkv7", "arwkv7"), WIDE), **dict.fromkeys(("exaone-moe", "smallthinker"), ["--key", "attention.sliding_window=100"])}
+# The experts that groups of GroveMoE share read something else there than in the authors' code: they count nothing.
+PLAIN = {"baichuan": ["--layers", "32"], "grovemoe": ["--key", "expert_group_scale=0.0"], **dict.fromkeys(("rwkv7", "arwkv7"), WIDE), **dict.fromkeys(("exaone-moe", "smallthinker"), ["--key", "attention.sliding_window=100"])}
 SINGLE = {"plm"}
 ENCODERS = {"bert", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed", "modern-bert", "neo-bert", "nomic-bert",
             "nomic-bert-moe", "t5encoder", "gemma-embedding2"}
@@ -33,7 +34,8 @@ VARIANTS = {
     "llama": [["--tensor", "moe"], ["--tensor", "rope_freqs"], ["--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key",
                "rope.scaling.original_context_length=32"], ["--key", "rope.scaling.type=linear", "--key", "rope.scaling.factor=4.0"],
               ["--key", "rope.scaling.attn_factor=1.19"]],
-    "phi3": [["--tensor", "rope_long", "--tensor", "rope_short", "--key", "rope.scaling.type=longrope", "--key",
+    "phi3": [["--tensor", "rope_long", "--tensor", "rope_short", "--key", "rope.scaling.original_context_length=32", "--key",
+              "rope.scaling.attn_factor=1.19"], ["--tensor", "rope_long", "--tensor", "rope_short", "--key", "rope.scaling.type=longrope", "--key",
               "rope.scaling.original_context_length=512", "--key", "rope.scaling.attn_factor=1.19"],
              ["--tensor", "rope_long", "--tensor", "rope_short", "--key", "rope.scaling.type=longrope", "--key",
               "rope.scaling.original_context_length=32", "--key", "rope.scaling.attn_factor=1.19"]],
@@ -61,14 +63,23 @@ VARIANTS = {
     "granite": [["--key", "rope.scaling.finetuned=false"]],
     "rwkv6": [["--tensor", "apart"]],
     "grok": [["--tensor", "dense"]],
+    "qwen3": [["--tensor", "scales"]],
+    "qwen3moe": [["--tensor", "scales"]],
     "arwkv7": [["--tensor", "nogate", *WIDE], ["--tensor", "mixnorm", *WIDE]],
-    "glm4moe": [["--tensor", "nextn"]],
+    "glm4moe": [["--tensor", "nextn"], ["--key", "rope.dimension_sections=2,1,1,0"]],
+    "glm4": [["--key", "rope.dimension_sections=2,1,1,0"]],
+    "minicpm3": [["--tensor", "rope_long", "--tensor", "rope_short", "--key", "rope.scaling.original_context_length=512"]],
     # Attention reads 8 of up to 32 positions, or two blocks of 8. Its indexer's keys are float16: of two almost as good either may be read.
     "deepseek32": [["--key", "attention.indexer.top_k=8", "--key", "attention.indexer.head_count=8"]],
     "glm-dsa": [["--tensor", "nextn"], ["--key", "attention.indexer.top_k=8", "--key", "attention.indexer.head_count=8"],
                 ["--key", "attention.indexer.top_k=8", "--key", "attention.indexer.head_count=8", "--key", "attention.indexer.types=1,0,1"]],
     "minimax-m3": [["--key", "attention.indexer.top_k=2", "--key", "attention.indexer.block_size=8"]],
     "hy_v3": [["--tensor", "nextn"]],
+    "bailingmoe3": [["--tensor", "plainq"]],
+    "kimi-k3": [["--tensor", "plainq", "--without", "attn_gate"]],
+    "hy_v4": [["--tensor", "indexer", "--key", "attention.indexer.top_k=8", "--key", "attention.indexer.head_count=8", "--key",
+               "attention.indexer.key_length=16", "--key", "attention.indexer.types=1,0,1"]],
+    "nemotron_h_moe": [["--key", "moe_latent_size=32"]],
     "muse-glimmer": [["--key", "attention.sliding_window=64"]],
     # Tied matrices make other logits here, as in the authors' code: they are divided by the root of the width.
     # Blocks in unequal numbers it makes no context of.

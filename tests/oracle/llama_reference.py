@@ -29,23 +29,23 @@ import rwkv_reference  # noqa: E402
 LAYER_NORM = {"cohere2moe", "jais2", "bloom", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "mpt", "nemotron", "olmo", "orion", "phi2",
               "stablelm", "starcoder", "starcoder2", "codeshell", "jais", "bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert",
               "nomic-bert-moe", "modern-bert", "rwkv6", "rwkv7"}
-INTERLEAVED = {"muse-glimmer", "deepseek32", "glm-dsa", "cohere2moe", "granite_swa", "nanbeige", "arctic", "deci", "maincoder", "mistral4", "plm", "llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
+INTERLEAVED = {"bailingmoe3", "hy_v4", "muse-glimmer", "deepseek32", "glm-dsa", "cohere2moe", "granite_swa", "nanbeige", "arctic", "deci", "maincoder", "mistral4", "plm", "llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
                "smollm3", "xverse", "baichuan", "bailingmoe", "deepseek", "deepseek2", "ernie4_5", "ernie4_5-moe", "granitemoe",
                "llama4", "mistral3", "neo-bert", "llama-embed", "granitehybrid"}
-HALVES = {"plamo", "maple", "k2-horizon", "spark2_5", "deepseek2-ocr", "hy_v3", "minimax-m3", "eurobert", "plamo3", "laguna", "mimo2", "step35", "afmoe", "bitnet", "exaone-moe", "hunyuan_vl", "jais2", "mellum", "openelm", "paddleocr", "smallthinker", "exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
+HALVES = {"grovemoe", "maion-coder", "plamo", "maple", "k2-horizon", "spark2_5", "deepseek2-ocr", "hy_v3", "minimax-m3", "eurobert", "plamo3", "laguna", "mimo2", "step35", "afmoe", "bitnet", "exaone-moe", "hunyuan_vl", "jais2", "mellum", "openelm", "paddleocr", "smallthinker", "exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
           "qwen3", "seed_oss", "stablelm", "starcoder2", "dbrx", "dots1", "glm4moe", "gpt-oss", "hunyuan-moe", "minicpm3", "olmoe",
           "qwen2moe", "qwen3moe", "apertus", "bailingmoe2", "codeshell", "exaone4", "hunyuan-dense", "minimax-m2", "pangu-embedded",
           "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
           "gemma-embedding", "falcon-h1", "gemma3n", "gemma4", "gemma-embedding2", "grok"}
 UNROTATED = {"t5", "t5encoder", "bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2", "mamba", "mamba2", "jamba", "nemotron_h",
-             "nemotron_h_moe", "kimi-linear", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"}
+             "nemotron_h_moe", "kimi-linear", "kimi-k3", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"}
 # x = norm(x + f(x)), and no logits.
 ENCODERS = {"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"}
 GELU = ENCODERS - {"nomic-bert"} | {"spark2_5", "t5", "t5encoder", "gemma-embedding2", "grok", "gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
 PARALLEL = {"plamo", "cohere2moe", "cohere2", "command-r", "falcon", "phi2"}
 WINDOW_PERIOD = {"muse-glimmer": 4, "cohere2moe": 4, "laguna": 4, "afmoe": 4, "exaone-moe": 4, "mellum": 4, "smallthinker": 4, "gemma3n": 5, "exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
 # Weights of a token's experts sum to 1, where the file does not say.
-NORMALISED = {"maple", "kimi-linear", "grok", "granite_swa", "mimo2", "arctic", "mellum", "smallthinker", "llama", "gemma4", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
+NORMALISED = {"grovemoe", "maion-coder", "maple", "kimi-linear", "grok", "granite_swa", "mimo2", "arctic", "mellum", "smallthinker", "llama", "gemma4", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
               "lfm2moe", "granitehybrid"}
 SIGMOID = {"k2-horizon", "glm-dsa", "hy_v3", "cohere2moe", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "smallthinker", "lfm2moe", "nemotron_h_moe", "glm4moe", "llama4"}
 
@@ -152,7 +152,9 @@ class Llama:
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
 
     def linear(self, x, name):
-        y = x @ self.w[name + ".weight"].T * (self.w.get(name + ".scale", 1) if self.arch == "bitnet" else 1)
+        y = x @ self.w[name + ".weight"].T
+        if not name.endswith("ffn_gate_inp"):
+            y = y * self.w.get(name + ".scale", 1)
         return y + self.w[name + ".bias"] if name + ".bias" in self.w else y
 
     def norm(self, x, name):
@@ -170,14 +172,15 @@ class Llama:
     def rotate(self, x, layer, are_halves=None):
         # x: [time, heads, head_dim].  Pair i is (x[2i], x[2i + 1]), or (x[i], x[i + half]).
         is_local = self.is_local(layer)
-        if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or self.is_unrotated(layer) or (self.arch in ("maple", "cohere2", "afmoe", "exaone-moe", "muse-glimmer", "smallthinker") and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
+        if self.arch in UNROTATED or self.has_alibi() or not self.meta("rope.scaling.finetuned", True) or (self.arch == "llama4" and not is_local and self.window) or self.is_unrotated(layer) or (self.arch in ("maion-coder", "maple", "cohere2", "afmoe", "exaone-moe", "muse-glimmer", "smallthinker") and not is_local) or (self.arch == "exaone4" and self.window and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
             return x
         frequency = self.local_frequency if is_local else self.frequency
         magnitude = 1.0 if is_local and self.arch in ("gemma3", "olmo2", "mellum", "laguna") else self.magnitude
         angle = torch.arange(x.shape[0], dtype=torch.float64)[:, None] * frequency
         cos, sin = ((magnitude * f(angle)).to(self.dtype)[:, None, :] for f in (torch.cos, torch.sin))
         out = x.clone()
-        if self.arch in HALVES if are_halves is None else are_halves:
+        is_halved = self.arch in HALVES or (self.arch == "glm4" and any(self.meta("rope.dimension_sections", [])))
+        if is_halved if are_halves is None else are_halves:
             half = self.rotated // 2
             first, second = x[..., :half], x[..., half:self.rotated]
             out[..., :half] = first * cos - second * sin
@@ -393,8 +396,13 @@ class Llama:
 
         q, k, v = (convolved(name) for name in "qkv")
         q, k = (x / torch.sqrt((x * x).sum(-1, keepdim=True)).clamp(min=self.eps) for x in (q, k))
-        step = self.linear(self.linear(h, p + "ssm_f_a"), p + "ssm_f_b") + self.w[p + "ssm_dt.bias"]
-        decay = torch.exp(heads(torch.nn.functional.softplus(step)) * self.w[p + "ssm_a"].view(1, -1, 1))
+        def made(name):
+            y = self.linear(h, p + name + ("_a" if p + name + "_a.weight" in self.w else ""))
+            return self.linear(y, p + name + "_b") if p + name + "_b.weight" in self.w else y
+
+        step, rate = made("ssm_f") + self.w[p + "ssm_dt.bias"], self.w[p + "ssm_a"].view(1, -1, 1)
+        floor = self.meta("kda.gate_lower_bound")
+        decay = torch.exp(heads(torch.nn.functional.softplus(step)) * rate if floor is None else floor * torch.sigmoid(heads(step) * rate.abs()))
         beta = torch.sigmoid(self.linear(h, p + "ssm_beta"))
         state, out = h.new_zeros(q.shape[1], size, size), []
         for t in range(len(h)):
@@ -402,7 +410,7 @@ class Llama:
             change = (v[t] - torch.einsum("hvk,hk->hv", state, k[t])) * beta[t][:, None]
             state = state + torch.einsum("hv,hk->hvk", change, k[t])
             out.append(torch.einsum("hvk,hk->hv", state, q[t]) / size ** 0.5)
-        gate = torch.sigmoid(self.linear(self.linear(h, p + "ssm_g_a"), p + "ssm_g_b"))
+        gate = torch.sigmoid(made("ssm_g"))
         return self.linear(self.norm(torch.stack(out), p + "ssm_norm").flatten(1) * gate, p + "attn_output")
 
     def mamba(self, h, p):
@@ -465,9 +473,14 @@ class Llama:
         hidden = torch.triu(torch.ones(t, t, dtype=torch.bool), 1)
         if self.meta("attention.indexer.top_k"):
             hidden = hidden | ~self.chosen[0]
-        scores = torch.einsum("thd,shd->hts", q, k) * self.scale
-        weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), -1)
-        return self.linear(torch.einsum("hts,shv->thv", weights, v).reshape(t, -1), p + "attn_output")
+        scores = (torch.einsum("thd,shd->hts", q, k) * self.scale).masked_fill(hidden, float("-inf"))
+        if p + "attn_sinks.weight" in self.w:  # one more score, without a value
+            scores = torch.cat([scores, self.w[p + "attn_sinks.weight"].view(-1, 1, 1).expand(-1, t, 1)], -1)
+        weights = torch.softmax(scores, -1)[..., :t]
+        out = torch.einsum("hts,shv->thv", weights, v)
+        if p + "attn_gate.weight" in self.w:  # of every head, or of every result
+            out = out * torch.sigmoid(self.linear(h, p + "attn_gate")).view(t, self.heads, -1)
+        return self.linear(out.reshape(t, -1), p + "attn_output")
 
     @staticmethod
     def best(scores, k):
@@ -481,7 +494,7 @@ class Llama:
             return
         p, t = f"blk.{layer}.indexer.", len(h)
         heads, size, top, each = (self.meta("attention.indexer." + key, 1) for key in ("head_count", "key_length", "top_k", "block_size"))
-        if self.of_layer("attention.indexer.types", layer, 1) == 0 and self.arch == "glm-dsa":
+        if self.of_layer("attention.indexer.types", layer, 1) == 0 and self.arch in ("glm-dsa", "hy_v4"):
             return
         visible = torch.tril(torch.ones(t, t, dtype=torch.bool))
         if self.arch == "minimax-m3":
@@ -499,9 +512,14 @@ class Llama:
             return
         name = f"blk.{layer}.attn_q_a"
         compressed, are_halves = self.norm(self.linear(h, name), name + "_norm"), self.arch == "deepseek32"
-        q = self.rotate(self.linear(compressed, p + "attn_q_b").view(t, heads, size), layer, are_halves)
-        k = torch.nn.functional.layer_norm(self.linear(h, p + "attn_k"), (size,), self.w[p + "k_norm.weight"], self.w[p + "k_norm.bias"], 1e-6)
-        k = self.rotate(k.view(t, 1, size), layer, are_halves)[:, 0]
+
+        def turned(x):
+            first = size - self.rotated if self.arch == "hy_v4" else 0  # what is rotated comes last
+            return torch.cat([x[..., :first], self.rotate(x[..., first:], layer, are_halves)], -1)
+        q = turned(self.linear(compressed, p + "attn_q_b").view(t, heads, size))
+        k = torch.nn.functional.layer_norm(self.linear(h, p + "attn_k"), (size,), self.w[p + "k_norm.weight"], self.w[p + "k_norm.bias"],
+                                           self.eps if self.arch == "hy_v4" else 1e-6)
+        k = turned(k.view(t, 1, size))[:, 0]
         scores = (torch.relu(torch.einsum("thd,sd->ths", q, k)) * self.linear(h, p + "proj")[:, :, None]).sum(1)
         self.chosen = self.best(scores.masked_fill(~visible, float("-inf")), top)[None]
 
@@ -510,9 +528,13 @@ class Llama:
         return 2 ** (-bias * (head + 1) / power) if head < power else 2 ** (-bias / 2 * (2 * (head - power) + 1) / power)
 
     def swiglu(self, gate, up, limit=0):
+        if self.arch == "kimi-k3":
+            beta, linear = self.meta("activation.situ_beta"), self.meta("activation.situ_linear_beta")
+            up = linear * torch.tanh(up / linear) if linear else up
+            return beta * torch.tanh(gate / beta) * torch.sigmoid(gate) * up
         if self.arch == "grok":
             return self.gelu(gate) * up
-        if limit and self.arch == "maple":
+        if limit and self.arch in ("maple", "hy_v4"):
             gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
             return gate * torch.sigmoid(gate) * up
         if limit:
@@ -559,9 +581,14 @@ class Llama:
             for expert, weight in zip(*self.route(r, p)):
                 def product(y, name):
                     y = self.w[p + f"ffn_{name}_exps.weight"][expert] @ y
+                    if p + f"ffn_{name}_exps.scale" in self.w:
+                        y = y * self.w[p + f"ffn_{name}_exps.scale"][expert]
                     bias = self.w.get(p + f"ffn_{name}_exps.bias")
                     return y if bias is None else y + bias[expert]
                 y = x * weight if self.arch == "llama4" else x
+                few = p + ("ffn_routed_" if self.arch == "kimi-k3" else "ffn_latent_")
+                if few + "down.weight" in self.w:  # experts of few components
+                    y = self.linear(y, few + "down")
                 if p + "ffn_gate_up_exps.weight" in self.w:
                     y = product(self.swiglu(*product(y, "gate_up").chunk(2)), "down")
                 elif p + "ffn_gate_exps.weight" in self.w:
@@ -570,6 +597,14 @@ class Llama:
                 else:
                     y = product(torch.relu(product(y, "up")) ** 2 if self.arch == "nemotron_h_moe" else self.gelu(product(y, "up")), "down")
                 total = total + (y if self.arch == "llama4" else y * weight)
+            if few + "norm.weight" in self.w:
+                total = self.norm(total, few + "norm")
+            if few + "up.weight" in self.w:
+                total = self.linear(total, few + "up")
+            if self.arch == "grovemoe":  # each group of experts shares one more
+                for expert, weight in zip(*self.route(r, p)):
+                    gate, up, down = (self.w[p + f"ffn_{name}_chexps.weight"][expert // self.meta("experts_per_group")] for name in ("gate", "up", "down"))
+                    total = total + self.meta("expert_group_scale") * weight * (down @ self.swiglu(gate @ x, up @ x))
             if p + "ffn_up_shexp.weight" in self.w:
                 gate_up = self.linear(x, p + "ffn_up_shexp").chunk(2, -1)
                 shared = self.linear(self.swiglu(*gate_up), p + "ffn_down_shexp") if self.arch == "granite_swa" else self.linear(torch.relu(self.linear(x, p + "ffn_up_shexp")) ** 2, p + "ffn_down_shexp") if (
@@ -606,7 +641,7 @@ class Llama:
             return self.linear(torch.relu(up), p + "ffn_down")
         if p + "ffn_gate.weight" in self.w:
             gate = self.linear(h, p + "ffn_gate")
-            inner = self.swiglu(gate, up) if self.arch == "minimax-m3" else active(gate) * up
+            inner = self.swiglu(gate, up) if self.arch in ("minimax-m3", "kimi-k3") else active(gate) * up
             if p + "ffn_sub_norm.weight" in self.w:
                 inner = self.norm(inner, p + "ffn_sub_norm")
         elif self.w[p + "ffn_up.weight"].shape[0] == 2 * self.w[p + "ffn_down.weight"].shape[1]:
@@ -663,6 +698,45 @@ class Llama:
         out = predicted + torch.einsum("tj,td->jtd", corrections, y - active)
         out[1:] = out[1:] + self.layer_input(out[0] * self.w[p + "altup_correct_scale.weight"], layer)
         return out
+
+    def hyper_shares(self, x, name):
+        """x [time, vectors, dim] → shares of the vectors, [kinds, time, vectors]."""
+        mixes = self.linear(self.plain_norm(x.flatten(1), self.eps), name + "fn")
+        scale, base = self.w[name + "scale.weight"], self.w[name + "base.weight"]
+        kinds = mixes.view(len(x), len(scale), -1).transpose(0, 1)
+        shares = torch.sigmoid(kinds * scale[:, None, None] + base.view(len(scale), 1, -1))
+        shares = torch.cat([shares[:1], shares[1:] * self.meta("hyper_connection.magnitude")])
+        return shares + self.meta("hyper_connection.epsilon")
+
+    def hyper_blocks(self, x):
+        """Weights of a token's own say what a half of a block reads of its vectors and adds to each."""
+        x = x[:, None].repeat(1, self.meta("hyper_connection.count"), 1)
+        for layer in range(self.layers):
+            p = f"blk.{layer}."
+            for name, norm, compute in (("hc_attn_", "attn_norm", lambda h: self.attention(h, layer)), ("hc_ffn_", "ffn_norm", lambda h: self.feed_forward(h, p))):
+                read, added = self.hyper_shares(x, p + name)
+                x = x + added[..., None] * compute(self.norm((read[..., None] * x).sum(1), p + norm))[:, None]
+        return (self.hyper_shares(x, "output_hc_")[0][..., None] * x).sum(1)
+
+    def keeping_blocks(self, x):
+        """Blocks read mixtures of what earlier ones have read and of the sum since then."""
+        kept = []
+
+        def mixed(x, name):
+            stack = torch.stack([*kept, x])
+            scores = (self.plain_norm(stack, self.eps) * self.w[name + ".weight"]).sum(-1)
+            return (torch.softmax(scores, 0)[..., None] * stack).sum(0)
+        for layer in range(self.layers):
+            p = f"blk.{layer}."
+            read = mixed(x, p + "attn_res_score") if kept else x
+            is_keeping = layer % self.meta("attn_res.block_size") == 0
+            if is_keeping:
+                kept.append(x)
+            h = self.norm(read, p + "attn_norm")
+            y = self.key_decay_net(h, p) if p + "ssm_f_a.weight" in self.w else self.attention(h, layer)
+            x = y if is_keeping else x + y
+            x = x + self.feed_forward(self.norm(mixed(x, p + "ffn_res_score"), p + "ffn_norm"), p)
+        return mixed(x, "output_res_score")
 
     def altup_blocks(self, x):
         def length(y):
@@ -753,6 +827,10 @@ class Llama:
             self.start_layer_inputs(tokens, x)
         if "altup_proj.weight" in self.w:
             x = self.altup_blocks(x)
+        elif "output_hc_fn.weight" in self.w:
+            x = self.hyper_blocks(x)
+        elif "output_res_score.weight" in self.w:
+            x = self.keeping_blocks(x)
         else:
             if self.encoder_layers:  # the same text is read and written
                 read = x

@@ -48,7 +48,8 @@ ARCHITECTURES = {
     "mamba": "rms gated norope mamba alone", "mamba2": "rms gated norope mamba2 alone", "falcon-h1": "rms gated mamba2 beside",
     "granitehybrid": "rms gated moe mamba2", "jamba": "rms gated norope moe mamba ssmnorms", "nemotron_h": "rms plain norope mamba2 one",
     "nemotron_h_moe": "rms plain norope moe mamba2 one probsbias",
-    "kimi-linear": "rms gated norope moe latent plainq kda probsbias", "grok": "rms gated moe latepost",
+    "kimi-linear": "rms gated norope moe latent plainq kda probsbias", "bailingmoe3": "rms gated moe latent kda fullrank headgate probsbias",
+    "kimi-k3": "rms gated norope moe latent kda resultgate probsbias latentmoe", "hy_v4": "rms gated moe latent split resultgate sinks probsbias", "grok": "rms gated moe latepost",
     # RWKV: alone, and in place of attention.
     "rwkv6": "layerb plain norope rwkv6 mix embdnorm", "rwkv7": "layerb plain norope rwkv7 mix embdnorm",
     "rwkv6qwen2": "rms gated norope rwkv6", "arwkv7": "rms gated norope rwkv7",
@@ -59,7 +60,7 @@ ARCHITECTURES = {
     "mellum": "rms gated moe qknorm", "mistral4": "rms gated moe latent", "openelm": "rms gated qkv qknorm tied", "paddleocr": "rms gated",
     "cohere2moe": "layer gated moe parallel tied", "granite_swa": "rms gated sinks", "laguna": "rms gated moe qknorm probsbias headgate",
     "mimo2": "rms gated moe probsbias localsinks", "nanbeige": "rms gated", "step35": "rms gated moe qknorm probsbias headgate",
-    "maple": "rms gated moe qknorm", "plamo": "rms gated parallel", "k2-horizon": "rms gated moe wholeqknorm probsbias attngate",
+    "maion-coder": "rms gated moe qknorm postnorm latentmoe", "maple": "rms gated moe qknorm", "grovemoe": "rms gated moe qknorm", "plamo": "rms gated parallel", "k2-horizon": "rms gated moe wholeqknorm probsbias attngate",
     "plamo3": "rms fused qkv qknorm postnorm", "plm": "rms plain latent tied plainq", "smallthinker": "rms gated moe",
     # An indexer chooses what attention reads: of more tokens than these models have.
     "deepseek32": "rms gated moe latent split probsbias indexer", "glm-dsa": "rms gated moe latent split probsbias indexer",
@@ -76,7 +77,7 @@ ARCHITECTURES = {
 }
 # Of mixtures of experts: how many, how many are used, their length, that of the shared expert. llama.cpp demands keys.
 EXPERTS, USED, LENGTH = 6, 2, 64
-SHARED = {"k2-horizon": 64, "deepseek32": 64, "glm-dsa": 64, "minimax-m3": 64, "deepseek2-ocr": 128, "hy_v3": 64, "kimi-linear": 64, "cohere2moe": 64, "granite_swa": 96, "laguna": 64, "step35": 64, "afmoe": 64, "exaone-moe": 64, "mistral4": 64, "bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
+SHARED = {"bailingmoe3": 64, "kimi-k3": 64, "hy_v4": 64, "k2-horizon": 64, "deepseek32": 64, "glm-dsa": 64, "minimax-m3": 64, "deepseek2-ocr": 128, "hy_v3": 64, "kimi-linear": 64, "cohere2moe": 64, "granite_swa": 96, "laguna": 64, "step35": 64, "afmoe": 64, "exaone-moe": 64, "mistral4": 64, "bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
           "llama4": 64, "qwen2moe": 96, "bailingmoe2": 128, "granitehybrid": 96, "nemotron_h_moe": 96, "qwen35moe": 96, "qwen3next": 96}
 # Metadata that llama.cpp demands, or that makes a difference in so small a model; with a slash: without the prefix.
 KEYS = {
@@ -177,6 +178,20 @@ KEYS = {
                             "expert_group_count": 1}))},
     "kimi-linear": {"attention.head_count_kv": [0, 1, 0, 0, 1], "ssm.conv_kernel": 4, "kda.head_dim": 16, "rope.dimension_count": 8,
                     "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 2.446, "expert_gating_func": 2},
+    "bailingmoe3": {"attention.head_count_kv": [0, 1, 0, 0, 1], "ssm.conv_kernel": 4, "kda.head_dim": 16, "kda.safe_gate": True,
+                    "kda.gate_lower_bound": -5.0, "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_shared_feed_forward_length": 64,
+                    "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_gating_func": 2, "swiglu_clamp_exp": [0.0, 0.0, 0.3, 0.0, 0.5],
+                    "swiglu_clamp_shexp": [0.0, 0.0, 0.0, 0.4, 0.0]},
+    # Two of five blocks keep what they read.
+    "kimi-k3": {"attention.head_count_kv": [0, 1, 0, 0, 1], "ssm.conv_kernel": 4, "kda.head_dim": 16, "kda.gate_lower_bound": -5.0,
+                "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_gating_func": 2,
+                "attn_res.block_size": 3, "expert_latent_length": 32, "activation.situ_beta": 1.5, "activation.situ_linear_beta": 2.5},
+    "hy_v4": {"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_gating_func": 2,
+              "hyper_connection.count": 4, "hyper_connection.epsilon": 0.01, "hyper_connection.magnitude": 2.0, "swiglu_clamp_exp": [0.0, 0.4, 0.3]},
+    "maion-coder": {"attention.sliding_window": 6, "attention.sliding_window_pattern": [True, True, False, True], "interleave_moe_layer_step": 2,
+                    "moe_latent_size": 32},
+    # Each three experts share one.
+    "grovemoe": {"expert_chunk_feed_forward_length": 32, "experts_per_group": 3, "expert_group_scale": 0.5},
     "grok": {"embedding_scale": 1.5, "logit_scale": 0.5, "attention.output_scale": 0.3, "attn_logit_softcapping": 3.0,
              "final_logit_softcapping": 2.0},
     **{name: {"wkv.head_size": 16, "token_shift_count": 2 if name in ("rwkv6", "rwkv7") else 1, "attention.head_count": 0, "attention.head_count_kv": 0,
@@ -203,7 +218,7 @@ KEYS = {
     "gemma-embedding": {"attention.causal": False, "attention.sliding_window": 6, "rope.freq_base": 1e6},
     "mpt": {"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.9}, "olmo": {"attention.clamp_kqv": 0.8},
 }
-LAYERS = {**dict.fromkeys(("maple", "muse-glimmer", "spark2_5", "kimi-linear", "cohere2moe", "granite_swa", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "mellum", "smallthinker", "deci"), 5), "gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "gemma-embedding2": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
+LAYERS = {**dict.fromkeys(("maple", "muse-glimmer", "spark2_5", "kimi-linear", "bailingmoe3", "kimi-k3", "cohere2moe", "granite_swa", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "mellum", "smallthinker", "deci"), 5), "gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "gemma-embedding2": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4, "maion-coder": 4}
 # 6: as many as there are heads.
 SINGLE_KV = {**dict.fromkeys(("bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert", "t5encoder", "t5",
                               "jais", "qwen", "deepseek2-ocr"), 6),
@@ -217,7 +232,7 @@ def main():
     for name, value in (("dim", 96), ("heads", 6), ("layers", 0), ("ffn", 160), ("vocab", 64), ("context", 128), ("seed", 1)):
         ap.add_argument("--" + name, type=int, default=value)
     ap.add_argument("--key", action="append", default=[], help="name=value, without the architecture's prefix")
-    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn, apart, dense, nogate, mixnorm, fusedup, plainup, gateup, biases, tied")
+    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn, apart, dense, nogate, mixnorm, fusedup, plainup, gateup, biases, tied, indexer, scales")
     ap.add_argument("--texts", action="store_true", help="a vocabulary of bytes and numbers, 259 tokens at least")
     ap.add_argument("--without", action="append", default=[], help="no tensor whose name has this in it")
     a = ap.parse_args()
@@ -337,8 +352,15 @@ def main():
     if a.arch == "gemma4":  # a quarter of what sees all is rotated
         t["rope_freqs.weight"] = np.array([1.0] * 4 + [1e30] * 12, np.float32)
     everywhere = "bias" in words
+    if a.arch == "kimi-k3":
+        t["output_res_score.weight"] = bias(a.dim)
     norm_name = "post_attention_norm" if "latenorm" in words else "attn_output_norm" if "outnorm" in words and "latepost" not in words else "ffn_norm"
     leading, step = (m.get(p + key, other) for key, other in (("leading_dense_block_count", 0), ("interleave_moe_layer_step", 1)))
+
+    def hyper(name, kinds):
+        count = m[p + "hyper_connection.count"]
+        linear(name + "fn", kinds * count, count * a.dim, False)
+        t[name + "base.weight"], t[name + "scale.weight"] = bias(kinds * count) * 5, gain(kinds)
 
     def latent_attention(b):
         if query_rank:
@@ -359,6 +381,14 @@ def main():
         t[b + "ffn_gate_inp.weight"] = matrix(EXPERTS, a.dim) * 3
         kinds = {"gate": (length, a.dim), "up": (length, a.dim), "down": (a.dim, length), "gate_up": (2 * length, a.dim)}
         names = ["gate_up", "down"] if "gateup" in a.tensor else ["up", "down"] if "plain" in words else ["gate", "up", "down"]
+        few = m.get(p + "moe_latent_size", m.get(p + "expert_latent_length", 0))
+        if few:
+            latent = b + ("ffn_routed_" if a.arch == "kimi-k3" else "ffn_latent_")
+            linear(latent + "down", few, a.dim, False)
+            linear(latent + "up", a.dim, few, False)
+            if a.arch == "kimi-k3":
+                t[latent + "norm.weight"] = gain(few)
+            kinds = {name: tuple(few if n == a.dim else n for n in shape) for name, shape in kinds.items()}
         for name in names:
             rows, columns = kinds[name]
             t[b + f"ffn_{name}_exps.weight"] = matrices(rows, columns)
@@ -368,6 +398,10 @@ def main():
             t[b + "ffn_gate_inp.bias"] = bias(EXPERTS)
         if "probsbias" in words or "probsbias" in a.tensor:
             t[b + ("exp_probs_b" if a.arch == "hy_v3" else "exp_probs_b.bias")] = bias(EXPERTS)
+        if a.arch == "grovemoe":
+            count, few = EXPERTS // m[p + "experts_per_group"], m[p + "expert_chunk_feed_forward_length"]
+            for name, rows, columns in (("gate", few, a.dim), ("up", few, a.dim), ("down", a.dim, few)):
+                t[b + f"ffn_{name}_chexps.weight"] = matrices(rows, columns)[:count]
         if "sharedgate" in words:
             t[b + "ffn_gate_inp_shexp.weight"] = gain(a.dim) - 1
         if a.arch == "granite_swa":  # of gate and up together
@@ -423,12 +457,17 @@ def main():
         for name in "qkv":
             linear(b + "attn_" + name, a.heads * size, a.dim, False)
             t[b + f"ssm_conv1d_{name}.weight"] = matrix(a.heads * size, kernel).reshape(1, a.heads * size, 1, kernel)
-        for name in "fg":
-            linear(b + f"ssm_{name}_a", size, a.dim, False)
-            linear(b + f"ssm_{name}_b", a.heads * size, size, False)
+        is_bounded = "fullrank" in words
+        for name in "f" if a.arch == "kimi-k3" else "fg":
+            linear(b + f"ssm_{name}_a", a.heads * size if is_bounded else size, a.dim, False)
+            if not is_bounded:
+                linear(b + f"ssm_{name}_b", a.heads * size, size, False)
+        if a.arch == "kimi-k3":
+            linear(b + "ssm_g", a.heads * size, a.dim, False)
         linear(b + "ssm_beta", a.heads, a.dim, False)
         # From states that hardly fade to those that are gone after a token.
-        t[b + "ssm_a"] = -np.exp(rng.uniform(-3, 2, a.heads)).astype(np.float32).reshape(1, 1, a.heads, 1)
+        rates = np.exp(rng.uniform(-3, 2, a.heads)).astype(np.float32)
+        t[b + "ssm_a"] = rates.reshape(a.heads, 1) if is_bounded else -rates if a.arch == "kimi-k3" else -rates.reshape(1, 1, a.heads, 1)
         t[b + "ssm_dt.bias"] = bias(a.heads * size) * 5
         t[b + "ssm_norm.weight"] = gain(size)
         linear(b + "attn_output", a.dim, a.heads * size, False)
@@ -499,7 +538,12 @@ def main():
             t[channel + "lerp_r.weight"] = share(1, 1, a.dim)
             linear(channel + "receptance", a.dim, a.dim, False)
 
+    if a.arch == "hy_v4":
+        hyper("output_hc_", 1)
     if "nextn" in a.tensor:  # one more block, which guesses the token after the next
+        for key, value in m.items():
+            if isinstance(value, list) and len(value) == layers:
+                m[key] = value + value[-1:]
         m[p + "block_count"], m[p + "nextn_predict_layers"] = layers + 1, 1
         layers += 1
         for name, shape in (("eh_proj", (a.dim, 2 * a.dim)), ("enorm", (a.dim,)), ("hnorm", (a.dim,))):
@@ -592,8 +636,15 @@ def main():
                 linear(b + name, rows, a.dim, everywhere or "qkvbias" in words)
         if a.arch in ("t5", "t5encoder") and (n in (0, encoder_layers) or "biases" in a.tensor):
             t[b + "attn_rel_b.weight"] = rng.standard_normal((m[p + "attention.relative_buckets_count"], a.heads)).astype(np.float32)
-        if "headgate" in words:
+        if "headgate" in words and has_heads:
             linear(b + "attn_gate", q // head, a.dim, False)
+        if "resultgate" in words and has_heads:
+            linear(b + "attn_gate", a.heads * value_length, a.dim, False)
+        if a.arch == "kimi-k3":
+            t[b + "attn_res_score.weight"], t[b + "ffn_res_score.weight"] = bias(a.dim), bias(a.dim)
+        if a.arch == "hy_v4":
+            hyper(b + "hc_attn_", 2)
+            hyper(b + "hc_ffn_", 2)
         if "attngate" in words:
             linear(b + "attn_gate", q, a.dim, False)
         if "subnorms" in words:
@@ -617,7 +668,7 @@ def main():
             t[b + "attn_q_norm.bias"], t[b + "attn_k_norm.bias"] = bias(q), bias(kv)
         if "headqknorm" in a.tensor:
             t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(a.heads, head), gain(kv_heads, head)
-        if "indexer" in words and (is_latent or n >= leading):
+        if "indexer" in words + a.tensor and (is_latent or n >= leading):
             indexer(b)
         every = m.get(p + "moe_every_n_layers", 0)
         if not has_feed_forward or "mix" in words:
@@ -668,6 +719,11 @@ def main():
     if a.arch == "gemma4":  # the converter of Gemma 3n keeps what is not used
         unused = [f"blk.{n}.attn_{name}" for n in range(shared_from, layers) for name in ("k.", "v.", "k_norm.")]
         t = {name: value for name, value in t.items() if not name.startswith(tuple(unused))}
+    if "scales" in a.tensor:  # of whole matrices, or of each of stacked ones
+        for name in [name for name in t if name.endswith(("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight", "_exps.weight",
+                                                          "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight", "_shexp.weight")) and "_inp_" not in name]:
+            t[name.replace(".weight", ".scale")] = gain(EXPERTS if name.endswith("_exps.weight") else 1)
+            t[name.replace(".weight", ".input_scale")] = gain(EXPERTS if name.endswith("_exps.weight") else 1)
     t = {name: value for name, value in t.items() if not any(w in name for w in a.without)}
     write(a.out, m, t)
 

@@ -168,6 +168,10 @@ TEST(HuggingFace, SaysWhatItDoesNotDo) {
             std::string::npos);
   EXPECT_NE(refusal_of("{" + small + R"(, "rope_scaling": {"type": "new"}})").message.find("new"),
             std::string::npos);
+  EXPECT_NE(refusal_of("{" + small +
+                       R"(, "rope_scaling": null, "rope_parameters": {"rope_type": "new"}})")
+                .message.find("new"),
+            std::string::npos);
   EXPECT_EQ(refusal_of(std::string(100, '[')).code, Code::kCorrupt);
 }
 

@@ -206,12 +206,21 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
         "attention.temperature_length=6",
         "baichuan --layers 40",
         "qwen3moe --tensor gateup",
+        "qwen3moe --tensor gateup --tensor scales",
+        "qwen2moe --tensor scales",
+        "llama --tensor scales",
         "exaone4 --layers 5 --key attention.sliding_window=5",
         "mistral3 --key rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
         "rope.scaling.original_context_length=32 --key rope.scaling.yarn_log_multiplier=1.0",
         "glm4moe --tensor nextn",
+        "glm4 --key rope.dimension_sections=2,1,1,0",
+        "phi3 --tensor rope_long --tensor rope_short --key "
+        "rope.scaling.original_context_length=32 --key rope.scaling.attn_factor=1.19",
         "glm-dsa --tensor nextn",
         "hy_v3 --tensor nextn",
+        "bailingmoe3 --tensor nextn --tensor plainq",
+        "kimi-k3 --tensor plainq --without attn_gate",
+        "nemotron_h_moe --key moe_latent_size=32 --tensor nextn",
         "muse-glimmer --key attention.sliding_window=3",
         "llama4 --key attention.sliding_window=4 --key attention.temperature_length=3",
         "deepseek2 --tensor split --tensor plainq --tensor probsbias --key expert_gating_func=2 "
@@ -266,8 +275,9 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
 TEST(Llama, LongPromptsOfRecurrentModelsEqualTheReference) {
   if (!has_torch()) GTEST_SKIP() << kPython << " with torch is not installed";
   const test::TempFolder folder;
-  const std::array models{"mamba2", "falcon-h1",  "lfm2",  "qwen35", "qwen3next",  "jamba",
-                          "rwkv6",  "rwkv6qwen2", "rwkv7", "arwkv7", "kimi-linear"};
+  const std::array models{"mamba2",      "falcon-h1",   "lfm2",       "qwen35", "qwen3next",
+                          "jamba",       "rwkv6",       "rwkv6qwen2", "rwkv7",  "arwkv7",
+                          "kimi-linear", "bailingmoe3", "kimi-k3"};
   constexpr size_t kVocabulary = 64;  // of random_transformer.py
   std::mt19937 random(std::random_device{}());
   std::vector<int32_t> tokens(152);
@@ -300,11 +310,14 @@ TEST(Llama, IndexersChooseWhatTheReferenceDoes) {
   const test::TempFolder folder;
   // Many small heads: none of the scores is 0 because all of them are.
   const std::string eight = " --key attention.indexer.head_count=8 --key attention.indexer.top_k=";
-  const std::array<std::string, 6> models{
+  const std::array<std::string, 7> models{
       "deepseek32" + eight + "13",
       "deepseek32 --key attention.indexer.key_length=8" + eight + "1",
       "glm-dsa" + eight + "16",
       "glm-dsa --layers 5 --key attention.indexer.types=1,0,0,1,0" + eight + "9",
+      "hy_v4 --tensor indexer --key attention.indexer.key_length=16 --key "
+      "attention.indexer.types=1,0,1" +
+          eight + "9",
       "minimax-m3 --key attention.indexer.top_k=3 --key attention.indexer.block_size=8",
       "minimax-m3 --key attention.indexer.top_k=4 --key attention.indexer.block_size=5 --key "
       "attention.indexer.local_blocks=2 --key attention.indexer.key_length=16"};

@@ -34,6 +34,9 @@ struct Model {
   std::map<std::string, std::vector<uint64_t>> dims;
   std::function<void(GgufBuilder&)> keys = [](GgufBuilder&) {};
   std::string architecture = "llama";
+  uint32_t blocks = 1;
+  std::function<void(GgufBuilder&, const std::string&)> kv_heads =
+      [](GgufBuilder& b, const std::string& key) { b.u32(key, 1); };
 
   Model() {
     matrix("token_embd.weight", kWidth, kVocabulary);
@@ -64,12 +67,12 @@ struct Model {
     const std::string p = architecture + ".";
     b.text("general.architecture", architecture)
         .u32(p + "context_length", 64)
-        .u32(p + "block_count", 1)
+        .u32(p + "block_count", blocks)
         .u32(p + "embedding_length", kWidth)
         .u32(p + "feed_forward_length", kHidden)
         .u32(p + "attention.head_count", kHeads)
-        .u32(p + "attention.head_count_kv", 1)
         .f32(p + "attention.layer_norm_rms_epsilon", 1e-5F);
+    kv_heads(b, p + "attention.head_count_kv");
     keys(b);
     for (const auto& [name, values] : tensors) {
       const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
@@ -225,10 +228,9 @@ TEST_P(LlamaRefusesTensors, WithoutAUse) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tensors, LlamaRefusesTensors,
-                         ::testing::Values("rope_factors_long.weight", "rope_factors_short.weight",
-                                           "blk.0.attn_norm.bias", "blk.0.attn_q.scale",
+                         ::testing::Values("blk.0.attn_norm.bias", "blk.0.attn_norm.scale",
                                            "blk.0.post_attention_norm.weight",
-                                           "blk.1.attn_q.weight", "output.scale",
+                                           "blk.1.attn_q.weight", "token_embd.scale",
                                            "token_types.weight"));
 
 TEST(LlamaTensors, ThatSayWhatIsKnownAreAccepted) {
@@ -236,6 +238,68 @@ TEST(LlamaTensors, ThatSayWhatIsKnownAreAccepted) {
   m.vector("blk.0.attn_rot_embd.weight", 2);
   const auto model = m.load();
   EXPECT_TRUE(model) << model.error().message;
+}
+
+/// Converters of Phi do not say that the file has two sets of factors.
+TEST(LlamaRope, FactorsOfLongTextsNeedNoType) {
+  Model m;
+  for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"}) {
+    m.vector(name, kHead / 2);
+    for (float& factor : m.tensors.at(name)) factor = 2 + std::abs(factor);
+  }
+  const auto model = m.load();
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_TRUE((*model)->config().rope.is_longrope);
+}
+
+/// What converters write beside what a model without pictures, or of another kind, would need.
+TEST(LlamaKeys, OfPicturesAndOtherKindsOfBlocksAreAccepted) {
+  for (const auto& [architecture, keys] : std::map<std::string, std::vector<std::string>>{
+           {"granite",
+            {"ssm.conv_kernel", "ssm.state_size", "ssm.group_count", "ssm.inner_size",
+             "ssm.time_step_rank", "deepstack_mapping"}},
+           {"olmo2", {"rope.freq_base_swa"}}}) {
+    Model m;
+    m.architecture = architecture;
+    if (architecture == "olmo2")
+      for (const char* name : {"blk.0.post_attention_norm.weight", "blk.0.post_ffw_norm.weight"})
+        m.vector(name, kWidth);
+    if (architecture == "olmo2")
+      for (const char* name : {"blk.0.attn_norm.weight", "blk.0.ffn_norm.weight"})
+        m.tensors.erase(name);
+    m.keys = [&](GgufBuilder& b) {
+      for (const std::string& key : keys)
+        if (key == "rope.freq_base_swa")
+          b.f32(architecture + "." + key, 1e4F);
+        else
+          b.u32(architecture + "." + key, 4);
+    };
+    const auto model = m.load();
+    EXPECT_TRUE(model) << architecture << ": " << model.error().message;
+  }
+}
+
+TEST(LlamaKeys, OfTextsReadBothWaysByStatesAreRefused) {
+  Model m;
+  m.architecture = "lfm2";
+  m.keys = [](GgufBuilder& b) {
+    b.boolean("lfm2.attention.causal", false).u32("lfm2.shortconv.l_cache", 3);
+  };
+  m.kv_heads = [](GgufBuilder& b, const std::string& key) { b.i32s(key, {0, 1}); };
+  m.blocks = 2;
+  EXPECT_NE(m.refusal().find("lfm2.attention.causal"), std::string::npos) << m.refusal();
+}
+
+/// Blocks behind those that write guess the token after the next, whatever the architecture.
+TEST(LlamaKeys, BlocksThatGuessAreLeftOut) {
+  Model m;
+  m.vector("blk.1.nextn.eh_proj.weight", 2);
+  m.keys = [](GgufBuilder& b) { b.u32("llama.nextn_predict_layers", 1); };
+  EXPECT_NE(m.refusal().find("nextn_predict_layers"), std::string::npos) << m.refusal();
+  m.blocks = 2;
+  const auto model = m.load();
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ((*model)->config().block_count, 1u);
 }
 
 float rope_scale(const std::function<void(GgufBuilder&)>& keys) {
@@ -328,6 +392,38 @@ TEST(LlamaBiases, AreAddedWhereverAFileHasThem) {
     all.vector(name, count);
   }
   expect_reference(all, "all biases");
+}
+
+/// As files of NVFP4 have them.
+TEST(LlamaScales, OfMatricesAreThoseOfTheirProducts) {
+  for (const char* name : {"blk.0.attn_q", "blk.0.attn_v", "blk.0.attn_output", "blk.0.ffn_gate",
+                           "blk.0.ffn_up", "blk.0.ffn_down", "output"}) {
+    Model scaled;
+    scaled.vector(std::string(name) + ".bias", scaled.dims.at(std::string(name) + ".weight")[1]);
+    Model multiplied = scaled;
+    scaled.vector(std::string(name) + ".scale", 1);
+    const float scale = scaled.tensors.at(std::string(name) + ".scale")[0];
+    scaled.vector(std::string(name) + ".input_scale", 1);
+    for (float& v : multiplied.tensors.at(std::string(name) + ".weight")) v *= scale;
+    const std::vector<int32_t> tokens{3, 1, 4, 1, 5};
+    const auto logits = [&](const Model& m) {
+      const auto model = m.load();
+      if (!model) ADD_FAILURE() << model.error().message;
+      LlamaSession session(*model, {.cache_type = DType::kF32});
+      EXPECT_TRUE(session.feed(tokens));
+      return Floats(session.logits().begin(), session.logits().end());
+    };
+    const Floats got = logits(scaled), want = logits(multiplied);
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4F) << name << i;
+  }
+}
+
+TEST(LlamaScales, OfAnotherShapeAreRefusedByName) {
+  for (const char* name : {"blk.0.attn_q.scale", "output.scale"}) {
+    Model m;
+    m.vector(name, 2);
+    EXPECT_NE(m.refusal().find(name), std::string::npos) << m.refusal();
+  }
 }
 
 TEST(LlamaBiases, OfAnotherShapeAreRefusedByName) {
