@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -71,6 +72,46 @@ TEST(CommandLine, WhatIsNotKnownIsNamedWithTheNearestThatIs) {
   expect({"devices", "--jsno"}, "\"--jsno\"", "--json");
   expect({"generate", "m.gguf", "p", "--max-token=3"}, "\"--max-token\"", "--max-tokens");
   EXPECT_EQ(run({"zzzzzzzzzzzz"}).err.find("did you mean"), std::string::npos);
+}
+
+TEST(CommandLine, EnvNamesVariablesThatAreMistyped) {
+  ASSERT_EQ(::setenv("BM_TRHEADS", "2", 1), 0);
+  const Outcome text = run({"env"}), json = run({"env", "--json"});
+  ::unsetenv("BM_TRHEADS");
+  EXPECT_EQ(text.exit, kOk);
+  EXPECT_NE(text.err.find("BM_TRHEADS is none of these, did you mean \"BM_THREADS\"?"),
+            std::string::npos)
+      << text.err;
+  EXPECT_NE(json.out.find("\"BM_TRHEADS\""), std::string::npos) << json.out;
+}
+
+TEST(CommandLine, ExplainSaysThatAnInputAloneRunsNothing) {
+  const Outcome outcome = run({"explain", "f32[4]", "--device", "NULL", "--no-measure"});
+  EXPECT_EQ(outcome.exit, kUsage);
+  EXPECT_NE(outcome.err.find("f32[4] computes nothing"), std::string::npos) << outcome.err;
+}
+
+TEST(CommandLine, AnArgumentTooManyNamesAllOfTheCommand) {
+  const Outcome outcome = run({"cache", "stats", "x"});
+  EXPECT_EQ(outcome.exit, kUsage);
+  EXPECT_NE(outcome.err.find("`bellmetal cache stats --help`"), std::string::npos) << outcome.err;
+}
+
+// docs/cli.md: a file that is missing, malformed or not writable is 4, whoever reads or writes it.
+TEST(CommandLine, TunedSchedulesOfABadFileAreABadFile) {
+  const std::string folder = testing::TempDir() + "bm-tuned";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/text") << "hello\n";
+  const ScopedSetting used("BM_CACHE", "1");
+  for (const char* name : {"", "/none", "/text"}) {
+    const Outcome outcome = run({"cache", "import-tuned", (folder + name).c_str()});
+    EXPECT_EQ(outcome.exit, kBadFile) << outcome.err;
+    EXPECT_NE(outcome.err.find(folder), std::string::npos) << outcome.err;
+  }
+  for (const char* name : {"", "/none/file"})
+    EXPECT_EQ(run({"cache", "export-tuned", (folder + name).c_str()}).exit, kBadFile) << name;
+  std::filesystem::remove_all(folder);
 }
 
 TEST(CommandLine, VersionIsAnOptionToo) {
