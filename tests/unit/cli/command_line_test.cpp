@@ -30,6 +30,8 @@ Outcome run(std::vector<const char*> arguments) {
   return outcome;
 }
 
+constexpr const char* kBundled = "models/bundled/licence.gguf";
+
 TEST(CommandLine, WithoutACommandPrintsHelpAsAUsageError) {
   const Outcome outcome = run({});
   EXPECT_EQ(outcome.exit, kUsage);
@@ -89,6 +91,16 @@ TEST(CommandLine, ExplainSaysThatAnInputAloneRunsNothing) {
   const Outcome outcome = run({"explain", "f32[4]", "--device", "NULL", "--no-measure"});
   EXPECT_EQ(outcome.exit, kUsage);
   EXPECT_NE(outcome.err.find("f32[4] computes nothing"), std::string::npos) << outcome.err;
+}
+
+TEST(CommandLine, UnitsOfACardThatIsNotHereAreANumber) {
+  const std::string file = testing::TempDir() + "bm-units.bundle";
+  for (const char* arch : {"gfx1100,0", "gfx1100,-1", "gfx1100,x", "gfx1100,", "sm_90,4097"}) {
+    const Outcome outcome = run({"bake", kBundled, "--arch", arch, "-o", file.c_str()});
+    EXPECT_EQ(outcome.exit, kUsage) << arch << outcome.out;
+    EXPECT_NE(outcome.err.find("number of compute units"), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(run({"inspect", kBundled, "--device", "NULL:LLVM::gfx1100,84"}).exit, kOk);
 }
 
 TEST(CommandLine, AnArgumentTooManyNamesAllOfTheCommand) {
@@ -167,8 +179,6 @@ TEST(CommandLine, EveryCommandHasHelpWithExamplesAndJson) {
   }
   EXPECT_NE(run({"--help"}).out.find("Exit codes:"), std::string::npos);
 }
-
-constexpr const char* kBundled = "models/bundled/licence.gguf";
 
 TEST(CommandLine, WhatTheModelCannotTakeIsAMistakeOfTheOptions) {
   for (const std::vector<const char*>& options : std::vector<std::vector<const char*>>{
