@@ -48,10 +48,20 @@ Tensor shift(ir::Op op, const Tensor& a, const Tensor& b, std::string_view what)
   return alu(op, x, y);
 }
 
+/// `x` so wide that the C++ number `weak` fits: u8 < 300 is about 300, not about 44. A uint64_t is
+/// kept as an int64_t, so what does not fit uint64 wraps.
+Tensor wide_enough(const Tensor& x, const Tensor& weak) {
+  const DType t = x.dtype();
+  if (is_weak(x) || !is_weak(weak) || !is_int(t) || !is_int(weak.dtype()) || t == DType::kU64)
+    return x;
+  const int64_t value = weak.node()->scalar.i;
+  return value < int_min(t) || value > int_max(t) ? x.cast(DType::kI64) : x;
+}
+
 /// Comparison after matching; `less(x, y)` etc. never see different dtypes.
 template <class F>
 Tensor compare(const Tensor& a, const Tensor& b, std::string_view what, F&& f) {
-  Tensor x = a, y = b;
+  Tensor x = wide_enough(a, b), y = wide_enough(b, a);
   match(x, y, what);
   return f(x, y);
 }

@@ -27,7 +27,10 @@ Tensor exp_of(const Tensor& x) {
   const Tensor y = x * kLog2e, n = y.trunc();
   const Tensor error = (x - n * high) - n * low - (y - n) * kLn2;
   const Tensor rough = alu(kExp2, y);
-  return select(y.abs() < (is_f64 ? 1100.0 : 200.0), rough + rough * error, rough);
+  // Infinity times a negative error would be subtracted from infinity, and far below the error is
+  // not finite.
+  const Tensor is_corrected = (rough < HUGE_VAL) & (y > (is_f64 ? -1100.0 : -200.0));
+  return select(is_corrected, rough + rough * error, rough);
 }
 
 Tensor log_of(const Tensor& x) { return alu(kLog2, x) * kLn2; }

@@ -101,13 +101,17 @@ Result<hal::Arch> make_arch(std::string_view request) {
   }
   arch.vector_bits = 128;
   if (is_gpu(arch.name)) {
-    uint32_t units = 0;
-    const auto [end, error] =
-        std::from_chars(arch.cpu.data(), arch.cpu.data() + arch.cpu.size(), units);
-    if (error == std::errc() && *end == 0 && units > 0)
+    constexpr uint32_t kMostUnits = 4096;
+    uint32_t units = units_of(arch.name);
+    if (name_end != std::string_view::npos) {
+      const char* const last = arch.cpu.data() + arch.cpu.size();
+      const auto [end, error] = std::from_chars(arch.cpu.data(), last, units);
+      if (error != std::errc() || end != last || units == 0 || units > kMostUnits)
+        return fail(Code::kInvalidArgument,
+                    "architecture \"{}\": behind the comma is the number of compute units, 1 to {}",
+                    request, kMostUnits);
       arch.cpu.clear();
-    else
-      units = units_of(arch.name);
+    }
     arch.units = units;
     arch.max_block = 1024;
     arch.shared_memory_bytes = 48 << 10;

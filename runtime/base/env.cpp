@@ -51,6 +51,18 @@ Status set_bool(Settings& settings, std::string_view text) {
   settings.*Member = BM_TRY(parse_bool(text));
   return {};
 }
+/// "amd=3,runtime=1" or "2": names or none, each with one digit.
+Status set_log(Settings& settings, std::string_view text) {
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view entry = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
+    const std::string_view level = entry.substr(entry.find('=') + 1);  // all of it without '='
+    if (entry.starts_with('=') || level.size() != 1 || level[0] < '0' || level[0] > '9')
+      return fail(Code::kInvalidArgument, "'{}' is no level such as 2 or amd=3", entry);
+  }
+  settings.log = std::string(text);
+  return {};
+}
 template <auto Member>
 Status set_bytes(Settings& settings, std::string_view text) {
   settings.*Member = BM_TRY(parse_bytes(text));
@@ -125,7 +137,7 @@ constexpr Row kRows[] = {
     {"BM_LOG", "",
      "log levels per component, e.g. 'amd=3,runtime=1' or '2' for all (0 error, 1 warning, 2 info, "
      "3 trace)",
-     set_text<&S::log>, get<&S::log>},
+     set_log, get<&S::log>},
     {"BM_THREADS", "0", "worker threads of the CPU device and the compiler; 0: one per usable core",
      set_number<&S::threads, 0u, 4096u>, get<&S::threads>},
     {"BM_PIN", "0", "1: each worker thread of the CPU device stays on one core", set_bool<&S::pin>,

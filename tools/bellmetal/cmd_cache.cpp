@@ -76,9 +76,14 @@ int run_trim(const std::string& size, bool as_json) {
 
 /// Tuned schedules to a file or from one.
 int run_tuned(bool is_export, const std::string& path, bool as_json) {
+  // What is taken over must outlive this process.
+  if (const CacheStats stats = DiskCache::tuned().stats(); !stats.memory_reason.empty())
+    return report(
+        Error{Code::kNotFound, fmt::format("no cache file in use: {}", stats.memory_reason)},
+        as_json);
   const Result<size_t> count =
       is_export ? compiler::export_tuned(path) : compiler::import_tuned(path);
-  if (!count) return report(count.error(), as_json);
+  if (!count) return report_file(count.error(), path, as_json);
   if (as_json)
     print_json({{"file", path}, {"schedules", *count}});
   else

@@ -43,7 +43,7 @@ std::string unknown_word(const CLI::App& app) {
   // There are no commands below this one: it takes fewer arguments than it was given.
   if (!is_option && names.empty())
     return fmt::format("\"{}\" is one argument too many; `{} --help` lists what there is", given,
-                       app.get_name() + " " + command->get_name());
+                       path);
   return fmt::format(
       "unknown {} \"{}\"{}; `{} --help` lists what there is", is_option ? "option" : "command",
       given,

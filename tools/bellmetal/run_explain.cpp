@@ -234,15 +234,19 @@ int explain(const ExplainOptions& options, runtime::Device& device) {
   const auto parts = is_model ? parts_of_model(options) : parts_of_expression(options);
   if (!parts) {
     const Error& e = parts.error();
-    return is_model ? report(e, file_exit_code(e.code), options.json)
-                    : report(e, kUsage, options.json);
+    return is_model ? report(e, file_exit_code(e.code), options.json) : report(e, options.json);
   }
   const auto lines = lines_of(*parts, device, options, has_stages);
   if (!lines) return report(lines.error(), options.json);
   if (lines->empty())
     return report(
-        Error{Code::kInvalidArgument, fmt::format("{} has no kernel whose name holds \"{}\"",
-                                                  options.subject, options.kernel)},
+        Error{Code::kInvalidArgument,
+              options.kernel.empty()
+                  ? fmt::format("{} computes nothing, so no kernel runs: apply a function or an "
+                                "operator to its inputs",
+                                options.subject)
+                  : fmt::format("{} has no kernel whose name holds \"{}\"", options.subject,
+                                options.kernel)},
         kUsage, options.json);
   if (options.json) {
     Json list = Json::array();

@@ -62,6 +62,20 @@ TEST(Env, NamesTheVariableItCannotRead) {
       << settings.error().message;
 }
 
+TEST(Env, LevelsOfLogsHaveOneDigit) {
+  const auto given = [](const char* text) {
+    static const char* value;
+    value = text;
+    return parse_settings([](const char* name) -> const char* {
+      return std::string_view(name) == "BM_LOG" ? value : nullptr;
+    });
+  };
+  for (const char* good : {"2", "amd=3", "amd=3,runtime=1", "0,nv=2", "amd=9"})
+    EXPECT_TRUE(given(good)) << good;
+  for (const char* bad : {"zzz", "amd", "amd=", "=2", "amd=12", "amd=3,,nv=1", "amd=x"})
+    EXPECT_FALSE(given(bad)) << bad;
+}
+
 TEST(Env, ScopesNestAndStayOnTheirThread) {
   const int outside = settings().jit;
   {

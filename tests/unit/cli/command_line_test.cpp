@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -28,6 +29,8 @@ Outcome run(std::vector<const char*> arguments) {
   outcome.err = testing::internal::GetCapturedStderr();
   return outcome;
 }
+
+constexpr const char* kBundled = "models/bundled/licence.gguf";
 
 TEST(CommandLine, WithoutACommandPrintsHelpAsAUsageError) {
   const Outcome outcome = run({});
@@ -71,6 +74,56 @@ TEST(CommandLine, WhatIsNotKnownIsNamedWithTheNearestThatIs) {
   expect({"devices", "--jsno"}, "\"--jsno\"", "--json");
   expect({"generate", "m.gguf", "p", "--max-token=3"}, "\"--max-token\"", "--max-tokens");
   EXPECT_EQ(run({"zzzzzzzzzzzz"}).err.find("did you mean"), std::string::npos);
+}
+
+TEST(CommandLine, EnvNamesVariablesThatAreMistyped) {
+  ASSERT_EQ(::setenv("BM_TRHEADS", "2", 1), 0);
+  const Outcome text = run({"env"}), json = run({"env", "--json"});
+  ::unsetenv("BM_TRHEADS");
+  EXPECT_EQ(text.exit, kOk);
+  EXPECT_NE(text.err.find("BM_TRHEADS is none of these, did you mean \"BM_THREADS\"?"),
+            std::string::npos)
+      << text.err;
+  EXPECT_NE(json.out.find("\"BM_TRHEADS\""), std::string::npos) << json.out;
+}
+
+TEST(CommandLine, ExplainSaysThatAnInputAloneRunsNothing) {
+  const Outcome outcome = run({"explain", "f32[4]", "--device", "NULL", "--no-measure"});
+  EXPECT_EQ(outcome.exit, kUsage);
+  EXPECT_NE(outcome.err.find("f32[4] computes nothing"), std::string::npos) << outcome.err;
+}
+
+TEST(CommandLine, UnitsOfACardThatIsNotHereAreANumber) {
+  const std::string file = testing::TempDir() + "bm-units.bundle";
+  for (const char* arch : {"gfx1100,0", "gfx1100,-1", "gfx1100,x", "gfx1100,", "sm_90,4097"}) {
+    const Outcome outcome = run({"bake", kBundled, "--arch", arch, "-o", file.c_str()});
+    EXPECT_EQ(outcome.exit, kUsage) << arch << outcome.out;
+    EXPECT_NE(outcome.err.find("number of compute units"), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(run({"inspect", kBundled, "--device", "NULL:LLVM::gfx1100,84"}).exit, kOk);
+}
+
+TEST(CommandLine, AnArgumentTooManyNamesAllOfTheCommand) {
+  const Outcome outcome = run({"cache", "stats", "x"});
+  EXPECT_EQ(outcome.exit, kUsage);
+  EXPECT_NE(outcome.err.find("`bellmetal cache stats --help`"), std::string::npos) << outcome.err;
+}
+
+// docs/cli.md: a file that is missing, malformed or not writable is 4, whoever reads or writes it.
+TEST(CommandLine, TunedSchedulesOfABadFileAreABadFile) {
+  const std::string folder = testing::TempDir() + "bm-tuned";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/text") << "hello\n";
+  const ScopedSetting used("BM_CACHE", "1");
+  for (const char* name : {"", "/none", "/text"}) {
+    const Outcome outcome = run({"cache", "import-tuned", (folder + name).c_str()});
+    EXPECT_EQ(outcome.exit, kBadFile) << outcome.err;
+    EXPECT_NE(outcome.err.find(folder), std::string::npos) << outcome.err;
+  }
+  for (const char* name : {"", "/none/file"})
+    EXPECT_EQ(run({"cache", "export-tuned", (folder + name).c_str()}).exit, kBadFile) << name;
+  std::filesystem::remove_all(folder);
 }
 
 TEST(CommandLine, VersionIsAnOptionToo) {
@@ -126,8 +179,6 @@ TEST(CommandLine, EveryCommandHasHelpWithExamplesAndJson) {
   }
   EXPECT_NE(run({"--help"}).out.find("Exit codes:"), std::string::npos);
 }
-
-constexpr const char* kBundled = "models/bundled/licence.gguf";
 
 TEST(CommandLine, WhatTheModelCannotTakeIsAMistakeOfTheOptions) {
   for (const std::vector<const char*>& options : std::vector<std::vector<const char*>>{

@@ -169,6 +169,50 @@ TEST_P(Elementwise, ExponentialsReachTheEndsOfTheRange) {
   EXPECT_TRUE(has_values(f32({2, -2}).asin(), {2}, {kNan, kNan}));
 }
 
+// Beyond the largest result as before it, and down to where results are zero.
+TEST_P(Elementwise, ExponentialsOverflowToInfinityAndNothingElse) {
+  const auto check = [&](DType t, double begin, double end, double step) {
+    std::vector<double> at;
+    for (double v = begin; v < end; v += step) at.push_back(v);
+    const Tensor x = tensor_of(at, {static_cast<int64_t>(at.size())}, t, device());
+    const std::vector<double> given = numbers(x);
+    for (const bool is_minus_one : {false, true}) {
+      std::vector<double> expected;
+      for (const double v : given) {
+        const double e = is_minus_one ? std::expm1(v) : std::exp(v);
+        expected.push_back(t == DType::kF32 ? static_cast<double>(static_cast<float>(e)) : e);
+      }
+      const Tolerance close = t == DType::kF64 ? Tolerance{0, 4e-15} : Tolerance{1e-38, 1e-6};
+      EXPECT_TRUE(are_close(expected, numbers(is_minus_one ? x.expm1() : x.exp()), close))
+          << dtype_name(t) << " from " << begin;
+    }
+  };
+  check(DType::kF32, 87, 145, 0.0625);
+  check(DType::kF32, -145, -87, 0.0625);
+  if (runtime::open_device(device()).value()->hal().arch().has_f64) {
+    check(DType::kF64, 700, 770, 0.0625);
+    check(DType::kF64, -700, -600, 0.0625);
+  }
+}
+
+TEST_P(Elementwise, NumbersThatADtypeDoesNotHaveAreComparedAsTheyAre) {
+  const Tensor u = Tensor::from({uint8_t{0}, uint8_t{44}, uint8_t{255}}, device());
+  EXPECT_TRUE(has_values(u < 300, {3}, {1, 1, 1}));
+  EXPECT_TRUE(has_values(u >= 300, {3}, {0, 0, 0}));
+  EXPECT_TRUE(has_values(u == 300, {3}, {0, 0, 0}));
+  EXPECT_TRUE(has_values(u != 300, {3}, {1, 1, 1}));
+  EXPECT_TRUE(has_values(u > -1, {3}, {1, 1, 1}));
+  EXPECT_TRUE(has_values(-1 <= u, {3}, {1, 1, 1}));
+  EXPECT_TRUE(has_values(300 <= u, {3}, {0, 0, 0}));
+  EXPECT_TRUE(has_values(u < 44, {3}, {1, 0, 0}));
+  const Tensor i = Tensor::from({int8_t{-1}, int8_t{127}}, device());
+  EXPECT_TRUE(has_values(i == 255, {2}, {0, 0}));
+  EXPECT_TRUE(has_values(i > -129, {2}, {1, 1}));
+  EXPECT_TRUE(has_values(i32({-5, 7}) < (int64_t{1} << 40), {2}, {1, 1}));
+  EXPECT_TRUE(
+      has_values(Tensor::from({uint64_t{0}, UINT64_MAX}, device()) == UINT64_MAX, {2}, {0, 1}));
+}
+
 TEST_P(Elementwise, ActivationsAreStable) {
   const Tensor x = f32({-1000, -2, 0, 2, 1000});
   EXPECT_TRUE(
@@ -210,6 +254,12 @@ TEST_P(Elementwise, PowOfFloatsFollowsC) {
   EXPECT_TRUE(has_values(f32({-2, 4}).pow(-3), {2}, {-0.125, 0.015625}));
   EXPECT_TRUE(has_values(f32({16}).pow(0.5), {1}, {4}));
   EXPECT_TRUE(has_values(Tensor(2.0).pow(f32({3})), {1}, {8}, {0, 1e-6}));
+}
+
+TEST_P(Elementwise, IntegersDividedByZeroAreZero) {
+  const Tensor a = i32({7, -7, 0}), zero = i32({0, 0, 0});
+  for (const Tensor& t : {a.floor_div(zero), a.mod(zero), a.trunc_div(zero), a.fmod(zero)})
+    EXPECT_TRUE(has_values(t, {3}, {0, 0, 0}));
 }
 
 TEST_P(Elementwise, CastsSaturateAndTruncate) {
