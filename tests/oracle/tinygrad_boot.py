@@ -75,9 +75,11 @@ def judge():
         return 1
     if not os.environ.get("JUDGE_MORE"):
         return 0
-    product = (Tensor.arange(4096).reshape(64, 64).float() @ Tensor.eye(64)).tolist()
-    is_right = product == [[float(i * 64 + j) for j in range(64)] for i in range(64)]
-    total = Tensor.arange(1 << 16).float().sum().item()
+    # From lists: what tinygrad can make of constants alone it computes on the CPU.
+    rows = [[float(i * 64 + j) for j in range(64)] for i in range(64)]
+    product = (Tensor(rows) @ Tensor([[float(i == j) for j in range(64)] for i in range(64)])).tolist()
+    is_right = product == rows
+    total = Tensor([float(i) for i in range(1 << 16)]).sum().item()
     print("a @ 1 is right:", is_right, "sum:", total)
     return 0 if is_right and total == (1 << 15) * 65535.0 else 1
 
