@@ -310,7 +310,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{{"NVPTX"}, Kind::kPattern, 24}, Case{{"GFX1100"}, Kind::kKernel, 60},
                     Case{{"GFX1100"}, Kind::kPattern, 24}, Case{{"GFX1201"}, Kind::kKernel, 60},
                     Case{{"GFX1201"}, Kind::kPattern, 24}, Case{{"GFX1030"}, Kind::kKernel, 60},
-                    Case{{"GFX1030"}, Kind::kPattern, 24}),
+                    Case{{"GFX1030"}, Kind::kPattern, 24}, Case{{"GFX942"}, Kind::kKernel, 60},
+                    Case{{"GFX942"}, Kind::kPattern, 24}),
     case_name);
 
 }  // namespace

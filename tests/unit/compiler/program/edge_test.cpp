@@ -221,7 +221,7 @@ INSTANTIATE_TEST_SUITE_P(All, Edges,
                                          Where{"CLANG", true}, Where{"CLANG", false},
                                          Where{"OPENCL"}, Where{"PTX"}, Where{"NVRTC"},
                                          Where{"NVPTX"}, Where{"GFX1100"}, Where{"GFX1201"},
-                                         Where{"GFX1030"}),
+                                         Where{"GFX1030"}, Where{"GFX942"}),
                          [](const auto& given) { return where_name(given.param); });
 
 }  // namespace

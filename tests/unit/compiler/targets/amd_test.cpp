@@ -115,7 +115,7 @@ TEST_F(Amd, NothingIsEmittedThatIsNotVerified) {
     const Status done = look_at(code->image, chip, report);
     ASSERT_TRUE(done) << done.error().message;
   };
-  for (const char* chip : {"gfx1030", "gfx1100", "gfx1150", "gfx1201"}) {
+  for (const char* chip : {"gfx942", "gfx1030", "gfx1100", "gfx1150", "gfx1201"}) {
     for (const ir::KernelIr& kernel : corpus()) look(kernel, chip);
     for (uint64_t seed = 1; seed <= 40; ++seed) {
       look(random_kernel(seed).kernel, chip);
@@ -149,7 +149,7 @@ TEST_F(Amd, QuotientsOfAnySizeAreTheCpus) {
       }
     Buffers want = start;
     ASSERT_TRUE(run_on({"LLVM"}, kernel, want, {}));
-    for (const char* where : {"GFX1030", "GFX1100", "GFX1201"}) {
+    for (const char* where : {"GFX942", "GFX1030", "GFX1100", "GFX1201"}) {
       Buffers got = start;
       const Status done = run_on({where}, kernel, got, {});
       ASSERT_TRUE(done) << done.error().message;
@@ -218,10 +218,14 @@ TEST_F(Amd, MatrixInstructionsGiveTheSumsOfTheCpu) {
       for (size_t b = 1; b < 3; ++b)
         for (size_t i = 0; i < start[b].size(); i += size)
           put(in, static_cast<double>(random() % 17) - (in == DType::kU8 ? 0 : 8), &start[b][i]);
-      for (const char* where : {"GFX1100", "GFX1201"}) {
+      for (const char* where : {"GFX942", "GFX1100", "GFX1201"}) {
+        const bool is_mfma = where == std::string_view("GFX942");
         const auto text = compiler::explain(kernel, arch_of({where}), "");
         ASSERT_TRUE(text) << text.error().message;
-        EXPECT_NE(text->assembly.find("v_wmma"), std::string::npos) << where << dtype_name(in);
+        // MFMA has no unsigned elements.
+        EXPECT_EQ(text->assembly.find(is_mfma ? "v_mfma" : "v_wmma") != std::string::npos,
+                  !is_mfma || in != DType::kU8)
+            << where << dtype_name(in);
         Buffers got = start;
         const Status done = run_on({where}, kernel, got, {});
         ASSERT_TRUE(done) << done.error().message;

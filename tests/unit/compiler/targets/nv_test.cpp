@@ -51,7 +51,8 @@ bool uses_matrices(const ir::KernelIr& kernel, const char* target) {
 bool uses_amd_matrices(const ir::KernelIr& kernel, const char* where) {
   const auto text = compiler::explain(kernel, arch_of({where}), "LLVM");
   EXPECT_TRUE(text) << text.error().message;
-  return text && text->assembly.find("v_wmma") != std::string::npos;
+  return text && (text->assembly.find("v_wmma") != std::string::npos ||
+                  text->assembly.find("v_mfma") != std::string::npos);
 }
 
 std::string text_of(const std::vector<std::byte>& image) {
@@ -411,7 +412,7 @@ TEST_P(OnInterpreter, MatrixProductsTakeParamsAtAnyAddress) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpus, OnInterpreter,
-                         testing::Values("PTX", "NVRTC", "NVPTX", "GFX1100", "GFX1201"),
+                         testing::Values("PTX", "NVRTC", "NVPTX", "GFX1100", "GFX1201", "GFX942"),
                          [](const auto& given) { return std::string(given.param); });
 
 TEST(CudaToolchain, MissingLibrariesAreLookedForWhereToolkitsAre) {

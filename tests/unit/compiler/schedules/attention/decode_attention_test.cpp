@@ -352,7 +352,7 @@ TEST(DecodeAttention, OnEveryCard) {
     const char* renderer;
   };
   for (const Card& c : {Card{"sm_75", "PTX"}, Card{"sm_90", "PTX"}, Card{"sm_120", "PTX"},
-                        Card{"gfx1201", "LLVM"}}) {
+                        Card{"gfx942", "LLVM"}, Card{"gfx1201", "LLVM"}}) {
     expect_right({.length = 300, .card = c.name, .renderer = c.renderer});
     expect_right({.type = DType::kF16,
                   .heads = 8,
@@ -383,7 +383,7 @@ TEST(DecodeAttention, Int8Keys) {
     for (const int64_t n : {1, 33, 300}) {
       const Step s{.type = DType::kI8, .width = 128, .length = n, .is_paged = is_paged};
       expect_right(s);
-      for (const char* card : {"gfx1100", "gfx1201"}) {
+      for (const char* card : {"gfx942", "gfx1100", "gfx1201"}) {
         Step amd = s;
         amd.card = card;
         amd.renderer = "LLVM";

@@ -32,9 +32,10 @@ void expect_right_on(const Case& c) {
   if (is_amd) {
     const auto done = run_on_amd(*code, buffers, vars, c.shift);
     ASSERT_TRUE(done) << done.error().message;
-    EXPECT_EQ(done->opcodes.contains(c.type == DType::kF16 ? "v_wmma_f32_16x16x16_f16"
-                                                           : "v_wmma_f32_16x16x16_bf16"),
-              c.key_count != kNoKeys);
+    const std::string product =
+        std::string(std::string_view(c.card) == "gfx942" ? "v_mfma" : "v_wmma") + "_f32_16x16x16_" +
+        (c.type == DType::kF16 ? "f16" : "bf16");
+    EXPECT_EQ(done->opcodes.contains(product), c.key_count != kNoKeys);
     if (c.head_dim % 64 == 0 && c.width % 64 == 0) {
       EXPECT_EQ(done->lds_conflicts, 0u);
     }
@@ -56,7 +57,7 @@ class WaveAttention : public testing::TestWithParam<const char*> {
     expect_right_on(c);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Amd, WaveAttention, testing::Values("gfx1100", "gfx1201"),
+INSTANTIATE_TEST_SUITE_P(Amd, WaveAttention, testing::Values("gfx942", "gfx1100", "gfx1201"),
                          [](const auto& given) { return std::string(given.param); });
 
 TEST_P(WaveAttention, WholeBlocks) {
@@ -66,12 +67,14 @@ TEST_P(WaveAttention, WholeBlocks) {
 }
 
 TEST_P(WaveAttention, AnyNumberOfQueriesAndKeys) {
-  expect({.queries = 77, .keys = 101, .head_dim = 80, .width = 48});
+  // MFMA takes 32 elements of a head at a time.
+  const bool is_mfma = std::string_view(GetParam()) == "gfx942";
+  expect({.queries = 77, .keys = 101, .head_dim = is_mfma ? 96 : 80, .width = 48});
   expect({.heads = 1,
           .shared_heads = 1,
           .queries = 150,
           .keys = 37,
-          .head_dim = 16,
+          .head_dim = is_mfma ? 32 : 16,
           .width = 112,
           .units = 1});
 }

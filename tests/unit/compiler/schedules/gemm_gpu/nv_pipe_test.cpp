@@ -474,7 +474,7 @@ double random_error_on_amd(const Product& p, const hal::CodeObject& code, int64_
 
 /// As on NVIDIA's cards: steps of K that are all there, and the last ones.
 TEST(SimtOfAmd, TilesReachBeyondTheMatrices) {
-  for (const char* chip : {"gfx1030", "gfx1100", "gfx1201"})
+  for (const char* chip : {"gfx942", "gfx1030", "gfx1100", "gfx1201"})
     for (int shape = 0; shape < 4; ++shape) {
       const Product p{.in = DType::kF32,
                       .m = 131 + 2 * shape,

@@ -222,7 +222,7 @@ TEST_P(Scans, FromAnywhere) {
 
 INSTANTIATE_TEST_SUITE_P(Gpus, Scans,
                          testing::Values("PTX", "NVRTC", "NVPTX", "OPENCL", "GFX1100", "GFX1201",
-                                         "GFX1030"),
+                                         "GFX1030", "GFX942"),
                          [](const auto& given) { return std::string(given.param); });
 
 /// Params that do not start at a multiple of 16 bytes: the same numbers by single elements.

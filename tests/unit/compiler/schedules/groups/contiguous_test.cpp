@@ -209,7 +209,8 @@ TEST_P(Contiguous, Rows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpus, Contiguous,
-                         testing::Values("PTX", "NVRTC", "NVPTX", "GFX1100", "GFX1201", "GFX1030"),
+                         testing::Values("PTX", "NVRTC", "NVPTX", "GFX1100", "GFX1201", "GFX1030",
+                                         "GFX942"),
                          [](const auto& given) { return std::string(given.param); });
 
 std::string text_of(const ir::KernelIr& kernel) {

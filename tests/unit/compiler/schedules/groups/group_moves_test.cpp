@@ -339,7 +339,7 @@ TEST_P(Moves, SymbolicElementwiseKernelsTakeEverySize) {
 
 INSTANTIATE_TEST_SUITE_P(Gpus, Moves,
                          testing::Values("PTX", "NVRTC", "NVPTX", "OPENCL", "GFX1100", "GFX1201",
-                                         "GFX1030"),
+                                         "GFX1030", "GFX942"),
                          [](const auto& given) { return std::string(given.param); });
 
 /// Sectors against what is needed, and conflicts of banks.

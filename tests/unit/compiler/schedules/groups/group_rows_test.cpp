@@ -243,7 +243,7 @@ TEST_P(GroupRows, LongerThanRegistersHoldAreRight) {
 
 INSTANTIATE_TEST_SUITE_P(Gpus, GroupRows,
                          testing::Values("PTX", "NVRTC", "NVPTX", "OPENCL", "GFX1100", "GFX1201",
-                                         "GFX1030"),
+                                         "GFX1030", "GFX942"),
                          [](const auto& param) { return std::string(param.param); });
 
 struct Counted {

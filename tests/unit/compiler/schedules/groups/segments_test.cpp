@@ -159,13 +159,16 @@ TEST(Segments, OfSeveralRows) {
 }
 
 TEST(Segments, OnAmd) {
-  expect_right({.columns = 512, .card = "gfx1100", .renderer = "LLVM"});
-  expect_right({.rows = 16,
-                .columns = 96,
-                .used = 5,
-                .is_symbolic = true,
-                .card = "gfx1100",
-                .renderer = "LLVM"});
+  for (const char* card : {"gfx942", "gfx1100"}) {
+    expect_right({.columns = 512, .card = card, .renderer = "LLVM"});
+    // A row is a wave's at least.
+    expect_right({.rows = 16,
+                  .columns = std::string_view(card) == "gfx942" ? 128 : 96,
+                  .used = 5,
+                  .is_symbolic = true,
+                  .card = card,
+                  .renderer = "LLVM"});
+  }
 }
 
 }  // namespace

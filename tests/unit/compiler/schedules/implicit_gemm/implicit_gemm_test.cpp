@@ -22,7 +22,7 @@ namespace {
 
 using ir::Node;
 
-constexpr std::array kExecutedChips = {"gfx1100", "gfx1201"};
+constexpr std::array kExecutedChips = {"gfx942", "gfx1100", "gfx1201"};
 
 /// out[n][o][y][x] = Σ image[n][c][y·step + ky - pad][x·step + kx - pad]·weight[o][c][ky][kx],
 /// zeros around the image; with channels last [n][y][x][c], [o][ky][kx][c] and [n][y][x][o].
@@ -277,8 +277,10 @@ TEST_F(ImplicitGemm, ProductsOfAnyOrderAreSumsInBinary64) {
                             chip, ++seed);
       }
     for (const DType in : {DType::kI8, DType::kU8})
-      expect_right_on_amd(integers(in, {.m = 128, .n = 64, .k = 192, .is_right_deep = true}), chip,
-                          ++seed);
+      // MFMA has no unsigned elements.
+      if (in == DType::kI8 || std::string_view(chip) != "gfx942")
+        expect_right_on_amd(integers(in, {.m = 128, .n = 64, .k = 192, .is_right_deep = true}),
+                            chip, ++seed);
   }
 }
 

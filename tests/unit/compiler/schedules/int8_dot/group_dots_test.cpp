@@ -174,7 +174,7 @@ TEST_P(GroupDots, ParamsBeginAtAnyAddress) {
 
 INSTANTIATE_TEST_SUITE_P(Gpus, GroupDots,
                          testing::Values("PTX", "NVRTC", "NVPTX", "GFX1100", "GFX1201", "GFX1030",
-                                         "OPENCL"),
+                                         "GFX942", "OPENCL"),
                          [](const auto& given) { return std::string(given.param); });
 
 std::string assembly(const DotShape& s, const hal::Arch& arch, const char* renderer) {

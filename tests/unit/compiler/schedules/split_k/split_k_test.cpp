@@ -254,7 +254,8 @@ TEST_P(SplitKOn, GivesTheSameBitsEveryTime) {
 
 INSTANTIATE_TEST_SUITE_P(Gpus, SplitKOn,
                          testing::Values(test::Where{"PTX"}, test::Where{"NVPTX"},
-                                         test::Where{"OPENCL"}, test::Where{"GFX1100"}),
+                                         test::Where{"OPENCL"}, test::Where{"GFX1100"},
+                                         test::Where{"GFX942"}),
                          [](const auto& where) { return where_name(where.param); });
 
 }  // namespace
