@@ -301,6 +301,85 @@ TEST(MemoryOps, EveryLoadStoreAndAtomic) {
   }
 }
 
+/// Two pages of another memory, the second in front of the first.
+class ApartPages final : public Memory {
+ public:
+  static constexpr uint64_t kPage = 4096;
+  explicit ApartPages(FlatMemory& memory) : memory_(memory), base_(memory.allocate(3 * kPage)) {
+    first = (base_ + kPage - 1) / kPage * kPage;
+  }
+  std::byte* host(uint64_t address) {
+    return memory_.host(address < first + kPage ? address + kPage : address - kPage);
+  }
+  Place at(uint64_t address, uint32_t bytes, Access) override {
+    const uint64_t offset = address - first;
+    if (offset >= 2 * kPage || offset % kPage + bytes > kPage) return {};
+    return {host(address), false};
+  }
+  uint64_t first = 0;
+
+ private:
+  FlatMemory& memory_;
+  uint64_t base_;
+};
+
+/// An access of several dwords is aligned to one: tinygrad's kernels for gfx942 store three of them
+/// wherever a row ends.
+TEST(MemoryOps, GoOverTheEndsOfPages) {
+  size_t tried = 0;
+  for (const OpcodeRow& r : opcode_rows()) {
+    const std::string load = after(r.meaning(), "_load_"), store = after(r.meaning(), "_store_");
+    const uint32_t bytes = bytes_of(load + store);
+    if (r.format != Format::kGlobal || (load + store).empty() || bytes < 8) continue;
+    SCOPED_TRACE(r.name);
+    for (uint32_t before = 4; before < bytes; before += 4) {
+      Rig o(isa_for(r));
+      ApartPages apart(o.memory);
+      const uint64_t address = apart.first + ApartPages::kPage - before;
+      for (uint32_t i = 0; i < bytes; ++i) *apart.host(address + i) = static_cast<std::byte>(i + 1);
+      o.group.memory = &apart;
+      o.wave.s[kExecLo] = 1;
+      o.put(kAddress, 0, address);
+      ASSERT_TRUE(o.step(encode(r, isa_for(r), 0, false)));
+      ASSERT_FALSE(o.wave.failed) << fault_name(o.wave.fault.kind);
+      for (uint32_t i = 0; i < bytes; ++i) {
+        const uint32_t word = o.v((load.empty() ? kData : kResult) + i / 4);
+        EXPECT_EQ(static_cast<uint32_t>(*apart.host(address + i)), word >> (8 * (i % 4)) & 0xff)
+            << "byte " << i << " with " << before << " before the end";
+      }
+      // What lies behind the second page is not there.
+      o.put(kAddress, 0, address + ApartPages::kPage);
+      ASSERT_TRUE(o.step(encode(r, isa_for(r), 0, false)));
+      ASSERT_TRUE(o.wave.failed);
+      EXPECT_EQ(o.wave.fault.kind, Fault::Kind::kUnmapped);
+      EXPECT_EQ(o.wave.fault.address, apart.first + 2 * ApartPages::kPage);
+      ++tried;
+    }
+  }
+  EXPECT_GE(tried, 12u);
+}
+
+/// s_load of eight dwords to s[16:23] from s[8:9], as LLVM 19 assembles it.
+TEST(MemoryOps, ScalarLoadsGoOverTheEndsOfPages) {
+  const std::pair<Isa, std::array<uint32_t, 2>> kLoads[] = {
+      {Isa::kGfx9, {0xc00e0404, 0}},
+      {Isa::kGfx10, {0xf40c0404, 0xfa000000}},
+      {Isa::kGfx11, {0xf40c0404, 0xf8000000}},
+      {Isa::kGfx12, {0xf4006404, 0xf8000000}}};
+  for (const auto& [isa, words] : kLoads) {
+    Rig o(isa);
+    ApartPages apart(o.memory);
+    const uint64_t address = apart.first + ApartPages::kPage - 12;
+    for (uint32_t i = 0; i < 32; ++i) *apart.host(address + i) = static_cast<std::byte>(i + 1);
+    o.group.memory = &apart;
+    o.wave.write64(8, address);
+    ASSERT_TRUE(o.step(words));
+    ASSERT_FALSE(o.wave.failed) << fault_name(o.wave.fault.kind);
+    for (uint32_t i = 0; i < 32; ++i)
+      EXPECT_EQ(o.wave.s[16 + i / 4] >> (8 * (i % 4)) & 0xff, i + 1) << static_cast<int>(isa);
+  }
+}
+
 TEST(MemoryOps, TwoAddressesOfLds) {
   for (const OpcodeRow& r : opcode_rows()) {
     if (r.meaning().find("2addr") == std::string_view::npos) continue;

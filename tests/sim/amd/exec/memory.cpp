@@ -16,7 +16,7 @@ using U64 = uint64_t;
 
 /// Host places of the lanes that are on; null entries are lanes that touch nothing.
 struct Places {
-  std::byte* at[kMaxLanes] = {};
+  HostPlace at[kMaxLanes] = {};
 };
 
 bool is_aligned(const Wave& w, U64 address, U32 bytes, Access access) {
@@ -26,34 +26,34 @@ bool is_aligned(const Wave& w, U64 address, U32 bytes, Access access) {
 }
 
 /// `offset` is the sum of a register and an immediate in 32 bits, as compilers rely on.
-std::byte* lds_place(Wave& w, U64 offset, U32 bytes, U32 lane, Access access) {
+HostPlace lds_place(Wave& w, U64 offset, U32 bytes, U32 lane, Access access) {
   if (offset + bytes > w.group->lds.size()) {
     w.fail(Fault::Kind::kLdsOutOfRange, offset, lane, access);
-    return nullptr;
+    return {};
   }
   // LDS wants natural alignment in the aligned mode, also of 8 and 16 bytes.
   const U32 natural = bytes == 12 ? 16 : bytes;
   if ((access == Access::kAtomic || !w.group->dispatch->unaligned_access) && offset % natural) {
     w.fail(Fault::Kind::kMisaligned, offset, lane, access);
-    return nullptr;
+    return {};
   }
-  return w.group->lds.data() + offset;
+  return {.at = w.group->lds.data() + offset};
 }
 
-std::byte* global_place(Wave& w, U64 address, U32 bytes, U32 lane, Access access) {
+HostPlace global_place(Wave& w, U64 address, U32 bytes, U32 lane, Access access) {
   if (!is_aligned(w, address, bytes, access)) {
     w.fail(Fault::Kind::kMisaligned, address, lane, access);
-    return nullptr;
+    return {};
   }
   return place(w, address, bytes, access, lane);
 }
 
 /// Lanes have their scratch one after another, in the order of waves.
-std::byte* scratch_place(Wave& w, int64_t offset, U32 bytes, U32 lane, Access access) {
+HostPlace scratch_place(Wave& w, int64_t offset, U32 bytes, U32 lane, Access access) {
   const Dispatch& d = *w.group->dispatch;
   if (offset < 0 || static_cast<U64>(offset) + bytes > d.scratch_per_lane) {
     w.fail(Fault::Kind::kScratchOutOfRange, static_cast<U64>(offset), lane, access);
-    return nullptr;
+    return {};
   }
   const U64 base = w.group->scratch + (U64{w.index} * w.lanes + lane) * d.scratch_per_lane;
   return global_place(w, base + static_cast<U64>(offset), bytes, lane, access);
@@ -74,7 +74,7 @@ void global_places(Wave& w, const U64* address, U32 bytes, Access access, Places
   if (aligned && high - low < kNear) {
     const Memory::Place p = w.group->memory->at(low, static_cast<U32>(high - low) + bytes, access);
     if (p.host) {
-      each_lane(exec, [&](U32 l) { out.at[l] = p.host + (address[l] - low); });
+      each_lane(exec, [&](U32 l) { out.at[l].at = p.host + (address[l] - low); });
       return;
     }
   }
@@ -174,7 +174,7 @@ void count_conflicts(Wave& w, const Places& places, U32 bytes) {
     U32 count[kBanks] = {}, passes = 1;
     for (U32 l = first; l < first + each; ++l) {
       if (!places.at[l]) continue;
-      const auto start = static_cast<U64>(places.at[l] - w.group->lds.data()) / 4;
+      const auto start = static_cast<U64>(places.at[l].at - w.group->lds.data()) / 4;
       for (U64 word = start; word < start + words; ++word) {
         const U32 bank = word % kBanks;
         U64* end = asked[bank] + count[bank];
@@ -202,13 +202,13 @@ void put_small(U32& reg, U32 value, const AccessKind& k, bool whole) {
   else
     reg = (reg & 0xffff0000) | (value & 0xffff);
 }
-U32 load_small(const std::byte* at, const AccessKind& k) {
+U32 load_small(const HostPlace& at, const AccessKind& k) {
   if (k.bytes == 1) {
-    const auto v = static_cast<uint8_t>(*at);
+    const auto v = static_cast<uint8_t>(*at.at);
     return k.is_signed ? static_cast<U32>(int32_t{static_cast<int8_t>(v)}) : v;
   }
   uint16_t v = 0;
-  std::memcpy(&v, at, 2);
+  at.read(&v, 2);
   return k.is_signed ? static_cast<U32>(int32_t{static_cast<int16_t>(v)}) : v;
 }
 
@@ -227,7 +227,7 @@ void load(Wave& w, const Step& in) {
   }
   each_lane(w.exec(), [&](U32 l) {
     U32 value[4] = {};
-    if (places.at[l]) std::memcpy(value, places.at[l], k.bytes);
+    if (places.at[l]) places.at[l].read(value, k.bytes);
     for (U32 i = 0; i < k.bytes / 4u; ++i) d[i * w.lanes + l] = value[i];
   });
 }
@@ -245,7 +245,7 @@ void store(Wave& w, const Step& in) {
     const U32 dwords = std::max<U32>(k.bytes / 4u, 1);
     for (U32 i = 0; i < dwords; ++i) value[i] = d[i * w.lanes + l];
     if (k.high) value[0] >>= 16;
-    std::memcpy(places.at[l], value, k.bytes);
+    places.at[l].write(value, k.bytes);
   });
 }
 
@@ -282,8 +282,8 @@ void atomic(Wave& w, const Step& in) {
     if (!places.at[l]) return;
     const U64 value = read_value(w, data, l, k.bytes),
               expected = read_value(w, compare, l, k.bytes);
-    old[l] = k.bytes == 8 ? exchange<U64>(places.at[l], k, value, expected)
-                          : exchange<U32>(places.at[l], k, value, expected);
+    old[l] = k.bytes == 8 ? exchange<U64>(places.at[l].at, k, value, expected)
+                          : exchange<U32>(places.at[l].at, k, value, expected);
   });
   if (!in.mem.returns) return;
   U32* d = w.reg(in.dst.code - kVgpr);
@@ -336,8 +336,8 @@ void two_addresses(Wave& w, const Step& in) {
     const U32* data = k.what == What::kLoad ? nullptr : w.reg(in.src[1 + i].code - kVgpr);
     each_lane(w.exec(), [&](U32 l) {
       for (U32 j = 0; j < dwords; ++j) {
-        std::memcpy(&old[i * dwords + j][l], places[i].at[l] + 4 * j, 4);
-        if (data) std::memcpy(places[i].at[l] + 4 * j, &data[j * w.lanes + l], 4);
+        std::memcpy(&old[i * dwords + j][l], places[i].at[l].at + 4 * j, 4);
+        if (data) std::memcpy(places[i].at[l].at + 4 * j, &data[j * w.lanes + l], 4);
       }
     });
   }

@@ -178,9 +178,9 @@ void load_dwords(Wave& w, const Step& in, uint64_t address, uint32_t available) 
   const uint32_t bytes = std::min<uint32_t>(in.dst.dwords * 4u, available & ~3u);
   uint32_t data[16] = {};
   if (bytes) {
-    const std::byte* host = place(w, address, bytes, Access::kRead, 0);
+    const HostPlace host = place(w, address, bytes, Access::kRead, 0);
     if (!host) return;
-    std::memcpy(data, host, bytes);
+    host.read(data, bytes);
   }
   for (uint32_t i = 0; i < in.dst.dwords; ++i)
     w.write32(in.dst.code == kNull ? kNull : in.dst.code + i, data[i]);
@@ -207,9 +207,9 @@ template <class T>
 void load_small_at(Wave& w, const Step& in, uint64_t address, bool in_range) {
   T value = 0;
   if (in_range) {
-    const std::byte* host = place(w, address, sizeof(T), Access::kRead, 0);
+    const HostPlace host = place(w, address, sizeof(T), Access::kRead, 0);
     if (!host) return;
-    std::memcpy(&value, host, sizeof(T));
+    host.read(&value, sizeof(T));
   }
   w.write32(in.dst.code, static_cast<uint32_t>(int32_t{value}));
 }
