@@ -1,9 +1,12 @@
 // Kernels and copies that go wrong, and engines that stand still.
 
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 #include <utility>
 
+#include "tests/patience.h"
 #include "tests/unit/nv_faults/bench.h"
 
 namespace bm::nv::faults {
@@ -153,8 +156,18 @@ Status stalls(Bench& bench) {
   return bench.launch(kWriter, hal::raw(memory->va()));
 }
 
+/// A submission's fence comes after the signal that was waited for: until no release comes any more.
+void let_fences_come(Bench& bench) {
+  const auto& releases = bench.system().kernel().gpu(0).counts().releases;
+  for (uint64_t seen = ~uint64_t{0}; seen != releases;) {
+    seen = releases;
+    std::this_thread::sleep_for(test::patience(std::chrono::milliseconds(20)));
+  }
+}
+
 Status withholds_release(Bench& bench) {
   BM_TRY(bench.works());
+  let_fences_come(bench);
   bench.knobs().withheld_release = 0;
   return bench.run(QueueKind::kCompute, {});
 }
