@@ -1,3 +1,4 @@
+#include <cmath>
 #include <memory>
 #include <thread>
 
@@ -17,7 +18,13 @@ void add_table_options(CLI::App* command, const std::shared_ptr<CpuBenchOptions>
   command->add_option("--peer", o->peers,
                       "Where a peer is, NAME=PATH; for example python=/usr/bin/python3");
   command->add_option("--seconds", o->seconds, "Seconds of measuring per row")
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check([](const std::string& text) -> std::string {
+        // CLI::Range lets NaN pass.
+        double seconds = NAN;
+        const bool is_number = CLI::detail::lexical_cast(text, seconds);
+        return is_number && seconds >= 0 && seconds <= 3600 ? ""
+                                                            : text + " is not 0 to 3600 seconds";
+      });
   command->add_flag("!--no-peers", o->has_peers, "Measure this build alone");
   command->add_flag("--tiny", o->is_tiny,
                     "Small shapes, hardly repeated: whether everything works");

@@ -12,6 +12,7 @@
 
 #include "runtime/base/env.h"
 #include "runtime/base/output_file.h"
+#include "runtime/device.h"
 #include "tools/bellmetal/cpu_bench/cases.h"
 #include "tools/bellmetal/cpu_bench/cpu_report.h"
 #include "tools/bellmetal/cpu_bench/cpu_run.h"
@@ -217,6 +218,10 @@ int run_cpu_bench(const CpuBenchOptions& options) {
     return report(known.error(), kUsage, options.json);
   InterruptScope interrupt;
   if (options.is_child) return run_as_child(options);
+  // A name that no device has is a mistake of the command, not of every row.
+  if (const Status named = runtime::check_device_name(options.device);
+      !options.device.empty() && !named)
+    return report(named.error(), options.json);
   Collected all;
   for (const uint32_t threads : options.threads) {
     if (is_interrupted()) break;

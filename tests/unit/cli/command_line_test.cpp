@@ -44,6 +44,9 @@ TEST(CommandLine, UnknownCommandsAndOptionsAreUsageErrors) {
   EXPECT_EQ(run({"devices", "--colour"}).exit, kUsage);
   EXPECT_EQ(run({"cache"}).exit, kUsage);
   EXPECT_EQ(run({"bench", "everything"}).exit, kUsage);
+  EXPECT_EQ(run({"bench", "cpu", "--seconds", "nan"}).exit, kUsage);
+  EXPECT_EQ(run({"bench", "cpu", "--seconds", "-1"}).exit, kUsage);
+  EXPECT_EQ(run({"bench", "cpu", "--device", "NOPE"}).exit, kUsage);
 }
 
 TEST(CommandLine, GenerateRefusesValuesOutOfRange) {

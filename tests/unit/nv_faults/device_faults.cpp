@@ -156,7 +156,8 @@ Status stalls(Bench& bench) {
   return bench.launch(kWriter, hal::raw(memory->va()));
 }
 
-/// A submission's fence comes after the signal that was waited for: until no release comes any more.
+/// A submission's fence comes after the signal that was waited for: until no release comes any
+/// more.
 void let_fences_come(Bench& bench) {
   const auto& releases = bench.system().kernel().gpu(0).counts().releases;
   for (uint64_t seen = ~uint64_t{0}; seen != releases;) {
