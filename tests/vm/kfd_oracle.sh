@@ -22,7 +22,7 @@ vm_pack_root "$here/kfd_init.sh" "$work/initramfs"
 
 status=0
 # shellcheck disable=SC2016
-timeout 200 bash -c 'source "$1"; shift; vm_boot "$@"' _ "$here/lib.sh" "$vm_qemu_root" \
+timeout "$((200 * ${BM_TEST_TIME_FACTOR:-1}))" bash -c 'source "$1"; shift; vm_boot "$@"' _ "$here/lib.sh" "$vm_qemu_root" \
   "$(vm_first_of "$vm_kernel"/boot/vmlinuz-"$release")" "$work/initramfs" 1024 -machine q35 \
   >"$work/console" 2>&1 || status=$?
 tr -d '\r' <"$work/console" >"$work/clean"

@@ -106,7 +106,7 @@ vm_pack_root "$here/lab_init.sh" "$work/initramfs"
 
 status=0
 # shellcheck disable=SC2016
-timeout 200 bash -c 'source "$1"; shift; vm_boot "$@"' _ "$here/lib.sh" "$vm_qemu_root" \
+timeout "$((200 * ${BM_TEST_TIME_FACTOR:-1}))" bash -c 'source "$1"; shift; vm_boot "$@"' _ "$here/lib.sh" "$vm_qemu_root" \
   "$(vm_first_of "$vm_kernel"/boot/vmlinuz-"$(<"$vm_cache/release")")" "$work/initramfs" 1024 -machine "$machine" \
   "${devices[@]}" >"$work/console" 2>&1 || status=$?
 tr -d '\r' <"$work/console" | grep -av '^\[ *\(RUN\|---*\|===*\) '

@@ -65,7 +65,7 @@ for _ in {1..50}; do
 done
 status=0
 # shellcheck disable=SC2016
-timeout 600 bash -c 'source "$1"; shift; vm_boot "$@"' _ "$here/lib.sh" "$vm_qemu_root" "$vm_tree/vmlinuz" \
+timeout "$((600 * ${BM_TEST_TIME_FACTOR:-1}))" bash -c 'source "$1"; shift; vm_boot "$@"' _ "$here/lib.sh" "$vm_qemu_root" "$vm_tree/vmlinuz" \
   "$work/initramfs" 2048 -machine q35,memory-backend=ram -object memory-backend-memfd,id=ram,size=2G,share=on \
   -device pcie-root-port,id=rp0,chassis=1,pref64-reserve=1G -device \
   "{\"driver\":\"vfio-user-pci\",\"bus\":\"rp0\",\"socket\":{\"path\":\"$work/card.sock\",\"type\":\"unix\"}}" \

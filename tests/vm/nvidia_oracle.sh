@@ -43,7 +43,7 @@ for _ in {1..50}; do
 done
 status=0
 # shellcheck disable=SC2016
-timeout 300 bash -c 'source "$1"; shift; vm_boot "$@"' _ "$here/lib.sh" "$vm_cache/qemu" \
+timeout "$((300 * ${BM_TEST_TIME_FACTOR:-1}))" bash -c 'source "$1"; shift; vm_boot "$@"' _ "$here/lib.sh" "$vm_cache/qemu" \
   "$(vm_first_of "$vm_kernel"/boot/vmlinuz-"$release")" "$work/initramfs" 2048 \
   -machine q35,memory-backend=ram -object memory-backend-memfd,id=ram,size=2G,share=on \
   -device pcie-root-port,id=rp0,chassis=1 -device \
