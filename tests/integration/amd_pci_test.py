@@ -302,9 +302,9 @@ def part_autopsy():
     check(owner.stdout.readline() == "open\n", "the card's owner does not open it")
     done = subprocess.run([PROGRAM, "gpu", "top", "--pci", card.name, "--json"], capture_output=True, text=True, timeout=seconds(60),
                           check=False)
-    check(done.returncode == 0 and owner.poll() is None, f"top of an owned card: exit code {done.returncode}: {done.stdout}{done.stderr}")
-    row = json.loads(done.stdout)["cards"][0]
-    check("another process" in row.get("note", "") and "power_limit_w" not in row, f"top of an owned card: {row}")
+    check(done.returncode == 5 and owner.poll() is None, f"top of an owned card: exit code {done.returncode}: {done.stdout}{done.stderr}")
+    error = json.loads(done.stdout)["error"]
+    check(error["code"] == "timeout" and "another process" in error["message"], f"top of an owned card: {error}")
     owner.kill()
     owner.wait()
     print(card.end())
