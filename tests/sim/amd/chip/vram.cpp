@@ -11,7 +11,7 @@
 
 namespace bm::sim::amd {
 
-Vram::Vram(uint64_t bytes) : bytes_(bytes), is_written_(bytes / kPage) {
+Vram::Vram(uint64_t bytes) : bytes_(bytes), first_touch_(bytes), is_written_(bytes / kPage) {
   fd_ = memfd_create("bm-sim-amd-vram", MFD_CLOEXEC);
   if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes)) != 0) sim::give_up_errno("video memory");
   void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
@@ -27,6 +27,7 @@ Vram::~Vram() {
 void Vram::touch(uint64_t page) {
   if (is_written_[page]) return;
   is_written_[page] = true;
+  first_touch_(base_, page * kPage);
   std::byte* const at = base_ + page * kPage;
   for (uint64_t i = 0; i < kPage; i += 4) std::memcpy(at + i, &kPoison, 4);
 }
@@ -137,6 +138,7 @@ void Vram::lose() {
   held_.clear();
   held_bytes_ = 0;
   is_written_.assign(is_written_.size(), false);
+  first_touch_.forget();
   fallocate(fd_, 3 /* punch a hole, keep the size */, 0, static_cast<off_t>(bytes_));
 }
 

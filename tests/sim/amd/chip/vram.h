@@ -15,6 +15,8 @@
 #include <span>
 #include <vector>
 
+#include "tests/sim/notify/first_touch.h"
+
 namespace bm::sim::amd {
 
 /// Thread: any. Host pointers that at() gave out stay valid.
@@ -61,6 +63,7 @@ class Vram {
   int fd_ = -1;
   std::byte* base_ = nullptr;
   mutable std::mutex mutex_;
+  FirstTouch first_touch_;
   std::vector<bool> is_written_;  ///< by page
   std::map<uint64_t, Line> held_;
   uint64_t held_bytes_ = 0;

@@ -14,7 +14,8 @@
 
 namespace bm::sim::nv::card {
 
-VideoMemory::VideoMemory(uint64_t bytes) : bytes_(bytes), is_written_(bytes / kPage) {
+VideoMemory::VideoMemory(uint64_t bytes)
+    : bytes_(bytes), first_touch_(bytes), is_written_(bytes / kPage) {
   fd_ = memfd_create("bm-sim-nv-vram", MFD_CLOEXEC);
   if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes)) != 0) sim::give_up_errno("video memory");
   void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
@@ -30,6 +31,7 @@ VideoMemory::~VideoMemory() {
 void VideoMemory::touch(uint64_t page) {
   if (is_written_[page]) return;
   is_written_[page] = true;
+  first_touch_(base_, page * kPage);
   std::byte* const at = base_ + page * kPage;
   for (uint64_t i = 0; i < kPage; i += 4) std::memcpy(at + i, &kPoison, 4);
 }
@@ -92,6 +94,7 @@ void VideoMemory::lose() {
   const std::lock_guard lock(mutex_);
   written_.clear();
   is_written_.assign(is_written_.size(), false);
+  first_touch_.forget();
   fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes_));
 }
 

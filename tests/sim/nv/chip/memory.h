@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tests/sim/notify/first_touch.h"
 #include "tests/sim/pci/bus_memory.h"
 #include "tests/sim/pci/config_space.h"
 #include "tests/sim/pci/violations.h"
@@ -52,6 +53,7 @@ class VideoMemory {
   int fd_ = -1;
   std::byte* base_ = nullptr;
   mutable std::mutex mutex_;
+  FirstTouch first_touch_;
   std::vector<bool> is_written_;                                   ///< by page
   std::unordered_map<uint64_t, std::array<uint64_t, 8>> written_;  ///< by page, a bit for 8 bytes
 };

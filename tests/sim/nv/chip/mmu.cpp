@@ -180,10 +180,13 @@ class Walk final : public PageWalk {
         return refuse(address, fmt::format("a page at {:#x}, in the write-protected region", at));
       return true;
     }
-    for (uint64_t done = 0; done < size; done += 4096)
-      if (mmu_.memory().system_at(at + done, 4096, false,
-                                  fmt::format("MMU, address {:#x}", address + done)) == nullptr)
-        return false;
+    for (uint64_t done = 0; done < size; done += 4096) {
+      if (mmu_.memory().system_at(at + done, 4096, false, {}) != nullptr) continue;
+      // Once more with a name, which is text that few need.
+      (void)mmu_.memory().system_at(at + done, 4096, false,
+                                    fmt::format("MMU, address {:#x}", address + done));
+      return false;
+    }
     return true;
   }
 
