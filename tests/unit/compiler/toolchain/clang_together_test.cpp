@@ -18,7 +18,8 @@
 namespace bm::test {
 namespace {
 
-/// Stands for clang, and counts its starts.
+/// Stands for clang, and counts its starts: of every kernel, whatever an earlier run left in the
+/// kernel cache.
 class CountedClang {
  public:
   /// `first`: what a shell does before it becomes clang.
@@ -41,10 +42,11 @@ class CountedClang {
   std::string path() const { return folder_.path() + "/clang"; }
   std::string starts_path() const { return folder_.path() + "/starts"; }
   TemporaryDirectory folder_;
+  const ScopedSetting no_cache_{"BM_CACHE", "0"};
   std::optional<ScopedSetting> clang_;
 };
 
-/// Kernels that nothing has compiled before, several of one name too, and their code.
+/// Kernels of this batch alone, several of one name too, and their code.
 struct Batch {
   static int64_t next() {
     static int64_t n = 0;
