@@ -1,6 +1,9 @@
 #include "compiler/bundle.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -188,6 +191,21 @@ OpenBundle opened(const std::string& path) {
 }
 
 }  // namespace
+
+Status check_bundle_files(std::string_view paths) {
+  // They are opened when the first kernel is wanted, whose errors are not the files' alone.
+  while (!paths.empty()) {
+    const std::string path(paths.substr(0, paths.find(':')));
+    paths.remove_prefix(std::min(path.size() + 1, paths.size()));
+    if (path.empty()) continue;
+    struct stat info{};
+    if (::stat(path.c_str(), &info) != 0)
+      return fail(code_from_errno(errno), "{}: {}", path, errno_text(errno));
+    if (!S_ISREG(info.st_mode))
+      return fail(Code::kInvalidArgument, "{} is not a regular file", path);
+  }
+  return {};
+}
 
 Result<std::optional<hal::CodeObject>> find_in_bundles(const ir::KernelIr& kernel,
                                                        const hal::Arch& arch) {

@@ -60,6 +60,9 @@ class Bundle {
 std::vector<std::byte> write_bundle(const hal::Arch& arch,
                                     std::span<const std::pair<BundleKey, hal::CodeObject>> kernels);
 
+/// Whether the files are there; several separated by ':'. Errors: as opening them would give, which
+/// nothing does before the first kernel is wanted; kInvalidArgument for what is no regular file.
+Status check_bundle_files(std::string_view paths);
 /// The kernel from the files of BM_BUNDLE, which are opened once. Nothing: in none of them.
 /// Errors: of opening a file; kUnsupported when none fits `arch`.
 Result<std::optional<hal::CodeObject>> find_in_bundles(const ir::KernelIr& kernel,

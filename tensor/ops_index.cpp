@@ -18,6 +18,8 @@ Tensor positions(const Tensor& index, const SymInt& n, std::string_view what) {
 }  // namespace
 
 Tensor Tensor::gather(int64_t axis_, const Tensor& index) const {
+  if (rank() == 0 && index.rank() == 0)
+    return unsqueeze(0).gather(axis_, index.unsqueeze(0)).squeeze(0);
   const int64_t a = axis(axis_);
   if (index.rank() != rank())
     raise(Code::kInvalidArgument, "gather along axis {}: index {} and source {} differ in rank", a,
@@ -26,6 +28,7 @@ Tensor Tensor::gather(int64_t axis_, const Tensor& index) const {
 }
 
 Tensor Tensor::take(const Tensor& index, int64_t axis_) const {
+  if (rank() == 0) return unsqueeze(0).take(index, axis_);
   const int64_t a = axis(axis_);
   if (index.rank() == 0) return take(index.reshape({1}), a).squeeze(a);
   // Source [pre, n, post] seen as [pre, n, 1…, post]; the index fills the axes in the middle.
@@ -85,6 +88,8 @@ Tensor cut_to(const Tensor& x, const Shape& wanted) {
 // the result does not depend on the device. For "set" the entry found is the one furthest along.
 Tensor Tensor::scatter(int64_t axis_, const Tensor& index, const Tensor& src,
                        std::string_view how) const {
+  if (rank() == 0 && index.rank() == 0)
+    return unsqueeze(0).scatter(axis_, index.unsqueeze(0), src, how).squeeze(0);
   const int64_t a = axis(axis_), last = rank() - 1;
   const auto fail_shapes = [&] {
     raise(Code::kInvalidArgument,
@@ -109,7 +114,9 @@ Tensor Tensor::scatter(int64_t axis_, const Tensor& index, const Tensor& src,
                         .transpose(a, last);
   const Tensor old = transpose(a, last);
   const Tensor hits = at.unsqueeze(-2) == ops::iota_along(size(a), last, rank() + 1, device());
+  const bool is_empty = index.size(a).is(0);
   if (how == "set") {
+    if (is_empty) return *this;
     const Tensor entry = ops::iota_along(index.size(a), rank(), rank() + 1, device());
     const Tensor newest =
         reduce(ir::ReduceOp::kMax, select(hits, entry, scalar_like(entry, -1)), {-1}).squeeze(-1);
@@ -120,6 +127,7 @@ Tensor Tensor::scatter(int64_t axis_, const Tensor& index, const Tensor& src,
     if (is_bool(dtype()))
       raise(Code::kInvalidArgument, "scatter \"{}\" is not defined on {}", how,
             ops::describe(*this));
+    if (is_empty) return *this;
     const Tensor found = select(hits, values.unsqueeze(-2), ops::identity_like(values, kind.op));
     return ops::combine(kind.op, old, reduce(kind.op, found, {-1}).squeeze(-1)).transpose(a, last);
   }

@@ -94,7 +94,9 @@ namespace {
 Tensor score_factor(const Tensor& q, DType wide, std::optional<double> scale) {
   const SymInt& width = q.size(-1);
   if (scale) return *scale;
-  if (width.is_const()) return 1 / std::sqrt(static_cast<double>(width.constant()));
+  // Scores of no products are 0, not 0·∞.
+  if (width.is_const())
+    return 1 / std::sqrt(static_cast<double>(std::max<int64_t>(width.constant(), 1)));
   return ops::number(width, q).cast(wide).sqrt().reciprocal();
 }
 

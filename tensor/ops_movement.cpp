@@ -1,5 +1,6 @@
 // Views derived from the primitive ones: slices, joins, repeats, diagonals, sliding windows.
 #include "tensor/ops_internal.h"
+#include "tensor/reshape.h"
 
 namespace bm {
 
@@ -174,6 +175,7 @@ Tensor slice_backwards(const Tensor& x, int64_t axis, const Slice& s) {
 }  // namespace
 
 Tensor Tensor::transpose(int64_t a, int64_t b) const {
+  if (rank() == 0) return unsqueeze(0).transpose(a, b).squeeze(0);
   Axes order;
   for (int64_t i = 0; i < rank(); ++i) order.push_back(i);
   std::swap(order[static_cast<size_t>(axis(a))], order[static_cast<size_t>(axis(b))]);
@@ -227,6 +229,7 @@ Tensor Tensor::index(const std::vector<Index>& indices) const {
 }
 
 Tensor Tensor::squeeze(std::optional<int64_t> axis_) const {
+  if (rank() == 0 && axis_) return unsqueeze(0).squeeze(axis_);
   const int64_t only = axis_ ? axis(*axis_) : -1;
   if (axis_ && !size(only).is(1)) return *this;
   Shape kept;
@@ -246,7 +249,7 @@ Tensor Tensor::unsqueeze(int64_t axis_) const {
 }
 
 Tensor Tensor::flatten(int64_t first, int64_t last) const {
-  if (rank() == 0) return reshape({1});
+  if (rank() == 0) return unsqueeze(0).flatten(first, last);
   const int64_t a = axis(first), b = axis(last);
   if (a > b)
     raise(Code::kInvalidArgument, "flatten of {}: axis {} lies behind axis {}",
@@ -259,9 +262,15 @@ Tensor Tensor::flatten(int64_t first, int64_t last) const {
 
 Tensor Tensor::unflatten(int64_t axis_, const Shape& sizes) const {
   const int64_t a = axis(axis_);
-  Shape split = shape();
+  Shape parts = sizes, split = shape();
+  // Of this axis alone: others without elements leave no doubt what -1 is.
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].is(-1)) {
+      parts[i] = infer_dimension({size(a)}, sizes, i);
+      break;
+    }
   split.erase(split.begin() + a);
-  split.insert(split.begin() + a, sizes.begin(), sizes.end());
+  split.insert(split.begin() + a, parts.begin(), parts.end());
   return reshape(split);
 }
 
@@ -317,6 +326,7 @@ std::vector<Tensor> Tensor::split(int64_t size, int64_t axis_) const {
 std::vector<Tensor> Tensor::chunk(int64_t n, int64_t axis_) const {
   if (n < 1) raise(Code::kInvalidArgument, "chunk of {} into {} pieces", ops::describe(*this), n);
   const int64_t length = ops::known_size(*this, axis(axis_), "chunk");
+  if (length == 0) return std::vector<Tensor>(static_cast<size_t>(n), *this);
   return split(std::max<int64_t>(ops::ceil_div(length, n), 1), axis_);
 }
 

@@ -10,12 +10,14 @@ namespace ops {
 
 Axes normalized(const Tensor& x, const Axes& axes, std::string_view what) {
   Axes out;
-  for (int64_t a : axes) out.push_back(x.axis(a));
+  const bool is_scalar = x.rank() == 0;
+  for (int64_t a : axes) out.push_back(is_scalar && (a == 0 || a == -1) ? 0 : x.axis(a));
   if (axes.empty())
     for (int64_t i = 0; i < x.rank(); ++i) out.push_back(i);
   std::sort(out.begin(), out.end());
   if (std::adjacent_find(out.begin(), out.end()) != out.end())
     raise(Code::kInvalidArgument, "{} of {}: an axis is named twice", what, to_string(x.shape()));
+  if (is_scalar) out.clear();  // one line of one element, and no axis to keep or to drop
   return out;
 }
 
@@ -96,6 +98,7 @@ Tensor arg_extreme(const Tensor& x, std::optional<int64_t> axis, bool keepdim, i
     const Tensor at = arg_extreme(flat, 0, false, op, what);
     return keepdim ? at.reshape(Shape(x.shape().size(), SymInt(1))) : at;
   }
+  if (x.rank() == 0) return arg_extreme(x.unsqueeze(0), axis, false, op, what);
   const int64_t a = x.axis(*axis);
   if (x.size(a).is(0))
     raise(Code::kInvalidArgument, "{} over axis {} of {}: there are no elements", what, a,
@@ -113,8 +116,11 @@ Tensor arg_extreme(const Tensor& x, std::optional<int64_t> axis, bool keepdim, i
   return keepdim ? first : ops::drop_axes(first, {a});
 }
 
-/// Largest value along axes (kept), with 0 where that is -inf: a shift that leaves no inf - inf.
+/// Largest value along axes (kept), with 0 where that is -inf or nothing: a shift that leaves no
+/// inf - inf.
 Tensor safe_max(const Tensor& x, const Axes& axes) {
+  for (const int64_t a : axes)
+    if (x.size(a).is(0)) return reduce(ir::ReduceOp::kSum, x, axes);
   const Tensor m = reduce(ir::ReduceOp::kMax, x, axes);
   return select(alu(kEq, m, scalar_like(m, -HUGE_VAL)), scalar_like(m, 0), m);
 }
@@ -202,11 +208,13 @@ Tensor Tensor::logsumexp(const Axes& axes, bool keepdim) const {
 }
 
 Tensor Tensor::softmax(int64_t axis_) const {
+  if (rank() == 0) return unsqueeze(0).softmax(axis_).squeeze(0);
   const Exponentials e = exponentials(cast(ops::wide_float(dtype())), {axis(axis_)});
   return (e.values * e.sum.reciprocal()).cast(float_dtype(dtype()));
 }
 
 Tensor Tensor::log_softmax(int64_t axis_) const {
+  if (rank() == 0) return unsqueeze(0).log_softmax(axis_).squeeze(0);
   const Exponentials e = exponentials(cast(ops::wide_float(dtype())), {axis(axis_)});
   return (e.shifted - e.sum.log()).cast(float_dtype(dtype()));
 }
@@ -302,6 +310,8 @@ bool has_scan_grid(const Tensor& x, int64_t axis) {
 
 /// Of type `t` in the end.
 Tensor scan(ir::ReduceOp op, const Tensor& x, int64_t axis, DType t) {
+  if (x.rank() == 0) return scan(op, x.unsqueeze(0), axis, t).squeeze(0);
+  axis = x.axis(axis);
   if (x.size(axis).is(0) || x.size(axis).is(1)) return x.cast(t);
   if (!ops::has_groups(x)) return scan_raw(op, x, axis).cast(t);
   if (!has_scan_grid(x, axis)) {
@@ -315,16 +325,14 @@ Tensor scan(ir::ReduceOp op, const Tensor& x, int64_t axis, DType t) {
 }  // namespace
 
 // 16-bit floats accumulate in float32 and are rounded once.
-Tensor Tensor::cumsum(int64_t axis_) const {
+Tensor Tensor::cumsum(int64_t axis) const {
   const DType t = sum_dtype(dtype());
-  return scan(ir::ReduceOp::kSum, cast(is_half_like(t) ? DType::kF32 : t), axis(axis_), t);
+  return scan(ir::ReduceOp::kSum, cast(is_half_like(t) ? DType::kF32 : t), axis, t);
 }
-Tensor Tensor::cumprod(int64_t axis_) const {
+Tensor Tensor::cumprod(int64_t axis) const {
   const DType t = sum_dtype(dtype());
-  return scan(ir::ReduceOp::kProd, cast(is_half_like(t) ? DType::kF32 : t), axis(axis_), t);
+  return scan(ir::ReduceOp::kProd, cast(is_half_like(t) ? DType::kF32 : t), axis, t);
 }
-Tensor Tensor::cummax(int64_t axis_) const {
-  return scan(ir::ReduceOp::kMax, *this, axis(axis_), dtype());
-}
+Tensor Tensor::cummax(int64_t axis) const { return scan(ir::ReduceOp::kMax, *this, axis, dtype()); }
 
 }  // namespace bm

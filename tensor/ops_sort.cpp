@@ -205,7 +205,10 @@ std::optional<Tensor> ops::first_extreme(const Tensor& x, int64_t axis, bool is_
 }
 
 std::pair<Tensor, Tensor> Tensor::sort(int64_t axis_, bool descending) const {
-  if (rank() == 0) return {*this, full_int({}, 0, DType::kI64, device().name())};
+  if (rank() == 0) {
+    const auto [values, order] = unsqueeze(0).sort(axis_, descending);
+    return {values.squeeze(0), order.squeeze(0)};
+  }
   const int64_t a = axis(axis_);
   check_length(*this, a, "sort");
   const Tensor lines = transpose(a, -1);
@@ -215,6 +218,7 @@ std::pair<Tensor, Tensor> Tensor::sort(int64_t axis_, bool descending) const {
 }
 
 std::pair<Tensor, Tensor> Tensor::topk(int64_t k, int64_t axis_, bool largest) const {
+  if (rank() == 0 && k == 1) return sort(axis_, largest);
   const int64_t a = axis(axis_);
   check_length(*this, a, "topk");
   const int64_t n = size(a).constant();

@@ -480,6 +480,7 @@ Tensor Tensor::shrink(const std::vector<std::pair<SymInt, SymInt>>& begin_end) c
 }
 
 Tensor Tensor::flip(const Axes& axes) const {
+  if (rank() == 0 && !axes.empty()) return unsqueeze(0).flip(axes).squeeze(0);
   std::vector<int64_t> list;
   for (int64_t a : axes) {
     const int64_t i = axis(a);

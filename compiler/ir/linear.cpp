@@ -1,6 +1,7 @@
 #include "compiler/ir/linear.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 namespace bm::ir {
@@ -55,17 +56,43 @@ void normalise(Linear& l) {
   l.terms.resize(kept);
 }
 
-/// Replaces loop indices by their largest (sign > 0) or smallest contribution as linear
-/// expressions.
+Linear without_ranges(const Linear& l, int sign);
+
+/// The largest (sign > 0) or smallest value of a quotient by a constant, so that i / 2 with i < 2n
+/// is known to be below n. Nothing where it is not linear.
+std::optional<Linear> quotient_without_ranges(const Node* n, int sign) {
+  if (n->op != Op::kDiv || n->dtype != DType::kI64 || !n->src[1]->is_const()) return std::nullopt;
+  const int64_t divisor = n->src[1]->imm;
+  // Division truncates, and sums may wrap: where neither shows.
+  if (divisor <= 0 || n->src[0]->lo < 0 || n->src[0]->hi == INT64_MAX) return std::nullopt;
+  Linear out = without_ranges(linear(n->src[0]), sign);
+  for (Linear::Term& t : out.terms) {
+    if (t.coefficient % divisor != 0) return std::nullopt;
+    t.coefficient /= divisor;
+  }
+  const int64_t rest = out.constant % divisor;
+  out.constant = out.constant / divisor - (rest < 0 ? 1 : 0);
+  return out;
+}
+
+/// Replaces loop indices and quotients of them by their largest (sign > 0) or smallest contribution
+/// as linear expressions.
 Linear without_ranges(const Linear& l, int sign) {
   Linear out;
   out.constant = l.constant;
   for (const Linear::Term& t : l.terms) {
+    const int direction = t.coefficient > 0 ? sign : -sign;
+    if (const auto quotient = quotient_without_ranges(t.atom, direction)) {
+      for (const Linear::Term& part : quotient->terms)
+        out.terms.push_back({part.atom, wrapping_mul(t.coefficient, part.coefficient)});
+      out.constant = wrapping_add(out.constant, wrapping_mul(t.coefficient, quotient->constant));
+      continue;
+    }
     if (t.atom->op != Op::kRange || t.atom->src[0]->is_const()) {
       out.terms.push_back(t);
       continue;
     }
-    if ((t.coefficient > 0) == (sign > 0)) {  // takes extent - 1; otherwise takes 0
+    if (direction > 0) {  // takes extent - 1; otherwise takes 0
       accumulate(t.atom->src[0], t.coefficient, out);
       out.constant = wrapping_add(out.constant, wrapping_mul(t.coefficient, -1));
     }

@@ -32,7 +32,12 @@ Mapping::~Mapping() { unmap(bytes_); }
 Result<Mapping> Mapping::open_file(const std::string& path) {
   const ScopedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.is_open()) return fail(code_from_errno(errno), "open {}: {}", path, errno_text(errno));
-  return of(fd.get(), path);
+  Mapping mapping = BM_TRY(of(fd.get(), path));
+  if (mapping.bytes().empty())
+    return fail(Code::kCorrupt,
+                "{} is empty (0 bytes), as a download that broke off leaves it: fetch it again",
+                path);
+  return mapping;
 }
 
 Result<Mapping> Mapping::of(int fd, const std::string& path) {

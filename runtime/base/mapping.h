@@ -21,11 +21,12 @@ class Mapping {
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping();
 
-  /// Maps the whole file; an empty file gives an empty span.
+  /// Maps the whole file of somebody else.
   /// Errors: kNotFound, kPermission, kIo naming the path; kInvalidArgument for anything but a
-  /// regular file.
+  /// regular file; kCorrupt for an empty one.
   static Result<Mapping> open_file(const std::string& path);
-  /// Maps the whole of an open file, which may be closed afterwards; `path` is for errors.
+  /// Maps the whole of an open file, which may be closed afterwards; an empty one gives an empty
+  /// span. `path` is for errors.
   static Result<Mapping> of(int fd, const std::string& path);
 
   std::span<const std::byte> bytes() const { return bytes_; }

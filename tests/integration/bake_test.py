@@ -126,6 +126,21 @@ class Bake(unittest.TestCase):
             self.assertIn(words, message, name)
         self.assertIn("nowhere.bundle", self.error_of(self.generate_alone(self.path("nowhere.bundle"))))
 
+    def test_missing_files_are_bad_files_however_they_are_named(self):
+        missing = self.path("nowhere.bundle")
+        wanted = f"bellmetal: {missing}: No such file or directory\n".encode()
+        for args, setting in (
+            (("generate", MODEL, PROMPT, "--bundle", missing), ""),
+            (("generate", MODEL, PROMPT), missing),
+            (("chat", MODEL), self.bundle + ":" + missing),
+            (("serve", MODEL), missing),
+            (("selftest",), missing),
+            (("explain", "f32[8] + 1"), missing),
+        ):
+            done = self.run_program(PROGRAM, *args, BM_BUNDLE=setting)
+            self.assertEqual((done.returncode, done.stderr, done.stdout), (4, wanted, b""), args)
+        self.assertEqual(self.run_program(PROGRAM, "env", BM_BUNDLE=missing).returncode, 0)
+
     def test_other_architectures(self):
         other = self.path("other.bundle")
         for arch, words in (("sm_90", "sm_90"), ("znver5,avx512vp2intersect", "lacks")):

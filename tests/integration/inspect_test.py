@@ -112,8 +112,12 @@ class Inspect(unittest.TestCase):
             path = os.path.join(folder, "cut.gguf")
             with open(MODEL, "rb") as file, open(path, "wb") as cut:
                 cut.write(file.read(5000))
+            empty = os.path.join(folder, "empty")
+            for ending in (".gguf", ".safetensors"):
+                open(empty + ending, "wb").close()
             for file, cause in [(path, "cut.gguf"), ("README.md", "not a GGUF file"), ("/dev/null", "not a regular file"),
-                                (os.path.join(folder, "none.gguf"), "No such file")]:
+                                (os.path.join(folder, "none.gguf"), "No such file"),
+                                (empty + ".gguf", "is empty"), (empty + ".safetensors", "fetch it again")]:
                 out = inspect(file)
                 self.assertEqual((out.returncode, out.stdout), (4, ""), file)
                 self.assertIn(cause, out.stderr)

@@ -558,6 +558,14 @@ class Bench(unittest.TestCase):
                 self.assertGreater(row["ours"], 0, row)
                 self.assertIn(row["unit"], ("us", "GB/s", "TFLOP/s"))
 
+    def test_bench_matmul_ends_after_its_seconds(self):
+        # The default size on a CPU, of which a run takes a fraction of a second; 23 runs of 8192 took minutes.
+        got = run_json("bench", "matmul", "--seconds", "0", "--device", "CPU")
+        self.assertEqual([r["ours"] > 0 for r in got["rows"]], [True, True])
+        self.assertIn("1024 x 1024 x 1024", got["rows"][0]["name"])
+        for wrong in ("nan", "-1", "x"):
+            self.assertEqual(run("bench", "matmul", "--seconds", wrong).returncode, 2)
+
 
 if __name__ == "__main__":
     for_everyone()

@@ -210,6 +210,14 @@ class Component(Folder):
             os.chown(planted, 12345, 12345)
             self.refused(run(*GENERATE, env=env), "user 12345")
 
+    def test_a_relative_folder_is_refused_where_kernels_are_cached_too(self):
+        env = {"XDG_CACHE_HOME": self.path("cache"), "BM_PLUGIN_DIR": os.path.dirname(COMPONENT_FILE)}
+        self.assertEqual(run(*GENERATE, env=env).returncode, 0)
+        for args in (GENERATE, ("explain", "f32[8] + 1", "--device", "CPU")):
+            done = run(*args, env={**env, "BM_PLUGIN_DIR": "lib/here"})
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            self.refused(done, 'BM_PLUGIN_DIR "lib/here" is relative', "absolute path")
+
     def hidden(self):
         """A program before others that runs them where /proc shows nothing."""
         before = ("unshare", "-rm", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")

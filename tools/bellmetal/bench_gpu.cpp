@@ -1,7 +1,10 @@
 #include "tools/bellmetal/bench_gpu.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -17,6 +20,7 @@
 #include "tools/bellmetal/bench_cuda.h"
 #include "tools/bellmetal/bench_rig.h"
 #include "tools/bellmetal/interrupt.h"
+#include "tools/bellmetal/output.h"
 
 namespace bm::cli {
 namespace {
@@ -29,10 +33,17 @@ struct Medians {
 };
 
 /// One after the other in every repetition, the first tenth discarded. `settle` is not timed.
-Medians interleave(int repeats, const Work& ours, const Work& peer, const Work& settle = {}) {
+/// `seconds`: after these one repetition has to do, behind one that is discarded.
+Medians interleave(int repeats, const Work& ours, const Work& peer, const Work& settle = {},
+                   double seconds = HUGE_VAL) {
   std::vector<double> a, b;
-  const int warm = repeats / 10 + 1;
+  int warm = repeats / 10 + 1;
+  const auto start = Clock::now();
   for (int i = 0; i < repeats + warm && !is_interrupted(); ++i) {
+    if (i > 0 && std::chrono::duration<double>(Clock::now() - start).count() > seconds) {
+      if (!a.empty()) break;
+      warm = i;
+    }
     const double mine = time_us(ours);
     if (settle) settle();
     const double theirs = peer ? time_us(peer) : 0;
@@ -212,7 +223,10 @@ Result<GpuReport> bench_bandwidth(runtime::Device& device, const BenchOptions& o
 
 Result<GpuReport> bench_matmul(runtime::Device& device, const BenchOptions& options) {
   GpuReport report;
-  const int64_t n = options.size;
+  const hal::Vendor vendor = device.hal().arch().vendor;
+  const bool is_gpu = vendor == hal::Vendor::kNv || vendor == hal::Vendor::kAmd;
+  const uint32_t size = options.size > 0 ? options.size : is_gpu ? 8192 : 1024;
+  const int64_t n = size;
   std::mt19937 random(1);
   std::uniform_real_distribution<float> values(-1, 1);
   const auto matrix = [&] {
@@ -222,13 +236,17 @@ Result<GpuReport> bench_matmul(runtime::Device& device, const BenchOptions& opti
   };
   const Tensor a = matrix(), b = matrix();
   const auto peer =
-      device.hal().arch().vendor == hal::Vendor::kNv
-          ? open_peer(device, report, [&](CudaPeer& p) { return p.prepare_matmul(options.size); })
+      vendor == hal::Vendor::kNv
+          ? open_peer(device, report, [&](CudaPeer& p) { return p.prepare_matmul(size); })
           : nullptr;
   const double flops =
       2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
   const auto rate = [&](double us) { return us > 0 ? flops / us / 1e6 : 0; };
   for (const bool is_b_transposed : {false, true}) {
+    const std::string name = fmt::format("bfloat16 matmul of {} x {} x {}{}", n, n, n,
+                                         is_b_transposed ? ", B transposed" : "");
+    if (::isatty(STDERR_FILENO) != 0)
+      print_error(fmt::format("{}: at most {} s, and one run\n", name, options.seconds));
     Jit step([is_b_transposed](const Tensor& x, const Tensor& y) {
       return x.matmul(is_b_transposed ? y.transpose(0, 1) : y).contiguous();
     });
@@ -244,10 +262,10 @@ Result<GpuReport> bench_matmul(runtime::Device& device, const BenchOptions& opti
           peer->matmul(is_b_transposed);
           peer->wait();
         })
-             : Work{});
-    report.rows.push_back({fmt::format("bfloat16 matmul of {} x {} x {}{}", n, n, n,
-                                       is_b_transposed ? ", B transposed" : ""),
-                           "TFLOP/s", rate(m.ours_us), rate(m.peer_us), peer ? "cuBLAS" : "", ""});
+             : Work{},
+        {}, options.seconds);
+    report.rows.push_back(
+        {name, "TFLOP/s", rate(m.ours_us), rate(m.peer_us), peer ? "cuBLAS" : "", ""});
   }
   return report;
 }

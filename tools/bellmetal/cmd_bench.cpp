@@ -11,20 +11,20 @@ namespace bm::cli {
 
 namespace {
 
+/// CLI::Range lets NaN pass.
+std::string is_seconds(const std::string& text) {
+  double seconds = NAN;
+  const bool is_number = CLI::detail::lexical_cast(text, seconds);
+  return is_number && seconds >= 0 && seconds <= 3600 ? "" : text + " is not 0 to 3600 seconds";
+}
+
 /// Options of both tables of kernels.
 void add_table_options(CLI::App* command, const std::shared_ptr<CpuBenchOptions>& o) {
   command->add_option("--only", o->only, "Rows whose name holds this text; several with commas")
       ->delimiter(',');
   command->add_option("--peer", o->peers,
                       "Where a peer is, NAME=PATH; for example python=/usr/bin/python3");
-  command->add_option("--seconds", o->seconds, "Seconds of measuring per row")
-      ->check([](const std::string& text) -> std::string {
-        // CLI::Range lets NaN pass.
-        double seconds = NAN;
-        const bool is_number = CLI::detail::lexical_cast(text, seconds);
-        return is_number && seconds >= 0 && seconds <= 3600 ? ""
-                                                            : text + " is not 0 to 3600 seconds";
-      });
+  command->add_option("--seconds", o->seconds, "Seconds of measuring per row")->check(is_seconds);
   command->add_flag("!--no-peers", o->has_peers, "Measure this build alone");
   command->add_flag("--tiny", o->is_tiny,
                     "Small shapes, hardly repeated: whether everything works");
@@ -120,8 +120,15 @@ void add_bench(CLI::App& app, Run& run) {
     one->footer(examples("bellmetal bench replay\nbellmetal bench overhead --json --device CPU"));
     if (suite == BenchSuite::kBandwidth)
       one->add_option("--mib", options->mib, "MiB of the large copies")->check(CLI::Range(1, 4096));
-    if (suite == BenchSuite::kMatmul)
-      one->add_option("--size", options->size, "Rows and columns")->check(CLI::Range(16, 32768));
+    if (suite == BenchSuite::kMatmul) {
+      one->add_option("--size", options->size,
+                      "Rows and columns; default: 8192 with DEV=NV and AMD, 1024 elsewhere")
+          ->check(CLI::Range(16, 32768));
+      one->add_option("--seconds", options->seconds,
+                      "Of each row; what takes longer runs once to warm up and once timed")
+          ->capture_default_str()
+          ->check(is_seconds);
+    }
     one->callback([&run, options, suite] {
       options->suite = suite;
       run = [options] { return run_bench(*options); };

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -7,6 +8,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "compiler/bundle.h"
+#include "compiler/toolchain/component_folders.h"
 #include "runtime/base/env.h"
 #include "runtime/base/out_of_memory.h"
 #include "runtime/device.h"
@@ -97,7 +100,25 @@ void add_help(CLI::App& app, Run& run) {
   });
 }
 
-int parse_and_run(int argc, const char* const* argv) {
+/// Where commands take kernels and compilers from, also where a cache has what this one needs.
+/// generate and chat look at bundles themselves, as --bundle names others; bake uses none.
+int check_sources_of_kernels(const CLI::App& app, bool as_json) {
+  constexpr std::array kOwnBundles{"generate", "chat", "bake"};
+  constexpr std::array kCommands{"serve", "selftest", "explain", "bench", "disasm"};
+  const auto has_any_of = [&](const auto& names) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const char* name) { return app.got_subcommand(name); });
+  };
+  if (has_any_of(kCommands))
+    if (const Status bundles = compiler::check_bundle_files(settings().bundle); !bundles)
+      return report_file(bundles.error(), "", as_json);
+  if (has_any_of(kCommands) || has_any_of(kOwnBundles))
+    if (const auto folders = compiler::component_folders(); !folders)
+      return report(folders.error(), as_json);
+  return kOk;
+}
+
+int parse_and_run(int argc, const char* const* argv, bool as_json) {
   CLI::App app("GPU drivers in user space and a tensor runtime on top of them", "bellmetal");
   app.set_version_flag("--version", std::string("bellmetal ") + BM_VERSION);
   app.get_formatter()->column_width(28);
@@ -121,6 +142,7 @@ int parse_and_run(int argc, const char* const* argv) {
     // Prints help for --help (0), or the message and where to look.
     return app.exit(error) == 0 ? kOk : kUsage;
   }
+  if (const int code = check_sources_of_kernels(app, as_json); code != kOk) return code;
   return finish_devices(run());
 }
 
@@ -166,7 +188,7 @@ int run_command_line(int argc, const char* const* argv) {
       std::any_of(argv, argv + argc, [](const char* a) { return std::string_view(a) == "--json"; });
   try {
     try {
-      return parse_and_run(argc, argv);
+      return parse_and_run(argc, argv, as_json);
     } catch (const Exception& e) {
       return report(e.error(), as_json);
     } catch (const std::system_error& error) {

@@ -71,7 +71,7 @@ std::vector<int64_t> Recorded::variables(const ExplainedKernel& kernel) const {
 }
 
 Result<double> Recorded::measure(const ExplainedKernel& kernel) const {
-  constexpr double kSeconds = 0.05;
+  constexpr double kSeconds = 0.05, kLongSeconds = 1;  // of several launches, of one
   const std::vector<int64_t> vars = values_of(schedule_.vars);
   runtime::Device& device = *kernel_of(kernel.call)->device;
   std::vector<double> samples;
@@ -82,7 +82,9 @@ Result<double> Recorded::measure(const ExplainedKernel& kernel) const {
     BM_TRY(device.synchronize());
     const auto after = Clock::now();
     if (i > 0) samples.push_back(std::chrono::duration<double>(after - before).count());
-    if (i > 3 && std::chrono::duration<double>(after - start).count() > kSeconds) break;
+    const double spent = std::chrono::duration<double>(after - start).count();
+    if (spent > kLongSeconds && i == 0) samples.push_back(spent);
+    if (spent > (i > 3 ? kSeconds : kLongSeconds)) break;
   }
   return summarize(std::move(samples)).median;
 }

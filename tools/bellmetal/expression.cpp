@@ -172,7 +172,8 @@ constexpr Function kFunctions[] = {
 
 class Parser {
  public:
-  Parser(std::string_view text, std::string_view device) : text_(text), device_(device) {}
+  Parser(std::string_view text, std::string_view device, std::vector<Tensor>* unwritten)
+      : text_(text), device_(device), unwritten_(unwritten) {}
 
   Result<Tensor> all() {
     Tensor t = BM_TRY(sum());
@@ -182,6 +183,7 @@ class Parser {
 
  private:
   std::string_view text_, device_;
+  std::vector<Tensor>* unwritten_;
   size_t at_ = 0;
   int depth_ = 0;
 
@@ -286,6 +288,8 @@ class Parser {
         // An input has its contents before whatever records what is computed of it.
         std::optional<CaptureScope::Suspension> outside;
         if (CaptureScope* capture = CaptureScope::current()) outside.emplace(*capture);
+        if (unwritten_ != nullptr)
+          return unwritten_->emplace_back(Tensor::empty(shape, kTypes[i], device_));
         Tensor t = Tensor::zeros(shape, kTypes[i], device_).contiguous();
         return t.realize();
       }
@@ -318,9 +322,10 @@ std::string expression_help() {
   return out;
 }
 
-Result<Tensor> parse_expression(std::string_view text, std::string_view device) {
+Result<Tensor> parse_expression(std::string_view text, std::string_view device,
+                                std::vector<Tensor>* unwritten) {
   try {
-    return Parser(text, device).all();
+    return Parser(text, device, unwritten).all();
   } catch (const Exception& e) {
     return tl::unexpected(e.error());
   }

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tensor/tensor.h"
 
@@ -11,7 +12,9 @@ namespace bm::cli {
 /// The tensor an expression describes, on `device`; inputs are written as dtype[shape] and hold
 /// zeros. Operators + - * / @ (product of matrices), functions as expression_help() lists them,
 /// numbers. Errors: kInvalidArgument with the position; what the tensor layer says of shapes.
-Result<Tensor> parse_expression(std::string_view text, std::string_view device);
+/// `unwritten`: gets the inputs, whose memory nobody has written.
+Result<Tensor> parse_expression(std::string_view text, std::string_view device,
+                                std::vector<Tensor>* unwritten = nullptr);
 
 /// One line naming the functions.
 std::string expression_help();

@@ -120,8 +120,9 @@ struct BenchOptions {
   BenchSuite suite = BenchSuite::kReplay;
   std::string device;
   bool json = false;
-  uint32_t mib = 256;    ///< bandwidth: size of the large copies
-  uint32_t size = 8192;  ///< matmul: rows and columns
+  uint32_t mib = 256;   ///< bandwidth: size of the large copies
+  uint32_t size = 0;    ///< matmul: rows and columns; 0: 8192 on GPUs' own drivers, else 1024
+  double seconds = 10;  ///< matmul: of each row
 };
 
 /// The compiler's tables: this build beside the libraries found on the machine.

@@ -26,6 +26,7 @@ struct Part {
   std::string name;
   std::unique_ptr<Recorded> recorded;
   std::vector<std::shared_ptr<void>> keeps;  ///< what the recorded launches use
+  std::vector<Tensor> unwritten = {};        ///< inputs to be written before a launch
 };
 
 Result<std::vector<Part>> parts_of_model(const ExplainOptions& options) {
@@ -69,8 +70,9 @@ Result<std::vector<Part>> parts_of_expression(const ExplainOptions& options) {
   // Made under the recording: what was lazy before a capture is not the capture's to store.
   auto tensor = std::make_shared<Tensor>();
   Status parsed;
+  std::vector<Tensor> inputs;
   auto recorded = BM_TRY(Recorded::record([&] {
-    auto made = parse_expression(options.subject, options.device);
+    auto made = parse_expression(options.subject, options.device, &inputs);
     if (!made) {
       parsed = tl::unexpected(std::move(made.error()));
       return;
@@ -80,7 +82,7 @@ Result<std::vector<Part>> parts_of_expression(const ExplainOptions& options) {
   }));
   BM_TRY(parsed);
   std::vector<Part> out;
-  out.push_back({options.subject, std::move(recorded), {tensor}});
+  out.push_back({options.subject, std::move(recorded), {tensor}, std::move(inputs)});
   return out;
 }
 
@@ -126,20 +128,21 @@ bool stands_for_gpu(const hal::Arch& arch) {
   return compiler::is_cuda(arch) || compiler::is_amd(arch);
 }
 
-Result<std::vector<Line>> lines_of(const std::vector<Part>& parts, runtime::Device& device,
+Result<std::vector<Line>> lines_of(std::vector<Part>& parts, runtime::Device& device,
                                    const ExplainOptions& options, bool has_stages) {
   const hal::Arch& arch = device.hal().arch();
   Roofline roofline(arch.vendor == hal::Vendor::kCpu ? arch.units : 1);
   const bool is_gpu = stands_for_gpu(arch);
   const compiler::CardInfo* card = compiler::find_card(arch.name);
   std::vector<Line> out;
-  for (const Part& part : parts)
+  for (Part& part : parts)
     for (const ExplainedKernel& k : part.recorded->kernels()) {
       if (k.call.name.find(options.kernel) == std::string::npos) continue;
       Line line{
           .part = part.name, .kernel = &k, .roof = {}, .stages = {}, .code = {}, .static_roof = {}};
       // Launches on NULL take no time, and say nothing.
       if (options.is_measured && arch.vendor != hal::Vendor::kNull) {
+        for (Tensor& input : std::exchange(part.unwritten, {})) input.assign(0);
         line.measured = BM_TRY(part.recorded->measure(k));
         if (arch.vendor == hal::Vendor::kCpu) line.roof = roofline.roof(k.flops, k.bytes);
       }
@@ -231,7 +234,7 @@ int explain(const ExplainOptions& options, runtime::Device& device) {
   const bool is_model = options.subject.ends_with(".gguf");
   // A model has too many kernels to show each unasked.
   const bool has_stages = !is_model || !options.kernel.empty() || !options.stages.empty();
-  const auto parts = is_model ? parts_of_model(options) : parts_of_expression(options);
+  auto parts = is_model ? parts_of_model(options) : parts_of_expression(options);
   if (!parts) {
     const Error& e = parts.error();
     return is_model ? report(e, file_exit_code(e.code), options.json) : report(e, options.json);

@@ -1,7 +1,5 @@
 #include "tools/bellmetal/text_model.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -10,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "compiler/bundle.h"
 #include "models/grammar/json_schema.h"
 #include "models/llama_kept_weights.h"
 #include "models/sampler_defaults.h"
@@ -108,15 +107,9 @@ Result<ModelSettings> ModelSettings::apply(const ModelOptions& options) {
   ModelSettings out;
   if (options.threads > 0)
     out.impl_->threads.emplace("BM_THREADS", std::to_string(options.threads));
-  if (!options.bundle.empty()) {
-    // It is opened when the first kernel is wanted, whose errors are not the file's alone.
-    struct stat info{};
-    if (::stat(options.bundle.c_str(), &info) != 0)
-      return fail(code_from_errno(errno), "{}: {}", options.bundle, errno_text(errno));
-    if (!S_ISREG(info.st_mode))
-      return fail(Code::kInvalidArgument, "{} is not a regular file", options.bundle);
+  BM_TRY(compiler::check_bundle_files(options.bundle.empty() ? settings().bundle : options.bundle));
+  if (!options.bundle.empty())
     out.impl_->bundle.emplace("BM_BUNDLE", BM_TRY(absolute_path(options.bundle)));
-  }
   return out;
 }
 

@@ -7,9 +7,11 @@
 #include <cstdlib>
 #include <string>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "runtime/base/mapping.h"
+#include "runtime/base/scoped_fd.h"
 
 namespace bm {
 namespace {
@@ -74,12 +76,16 @@ TEST(Mapping, ShowsTheBytesOfTheFile) {
   EXPECT_TRUE(mapping->bytes().empty());
 }
 
-TEST(Mapping, OfAnEmptyFileIsEmpty) {
+TEST(Mapping, OfAnEmptyFileIsEmptyAndOpeningOneByItsNameSaysSo) {
   const std::string path = temporary_file("");
-  const Result<Mapping> mapping = Mapping::open_file(path);
+  const ScopedFd fd(::open(path.c_str(), O_RDONLY));
+  const Result<Mapping> mapping = Mapping::of(fd.get(), path), named = Mapping::open_file(path);
   std::remove(path.c_str());
   ASSERT_TRUE(mapping);
   EXPECT_TRUE(mapping->bytes().empty());
+  EXPECT_EQ(named.error().code, Code::kCorrupt);
+  EXPECT_EQ(named.error().message,
+            path + " is empty (0 bytes), as a download that broke off leaves it: fetch it again");
 }
 
 TEST(Mapping, NamesThePathItCannotOpen) {

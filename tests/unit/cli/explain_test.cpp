@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <nlohmann/json.hpp>
 
@@ -171,6 +172,23 @@ TEST(Roofline, IsTheSlowerOfArithmeticAndMemory) {
   EXPECT_FALSE(r.roof(1e12, 1).is_memory);
   EXPECT_TRUE(r.roof(1, 1e9).is_memory);
   EXPECT_DOUBLE_EQ(r.roof(2e12, 1).seconds, 2e12 / r.flops_per_second());
+}
+
+/// Resident memory at its highest, in KiB. Source: getrusage(2).
+int64_t peak_memory() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+TEST(Explain, InputsAreWrittenForAMeasurementOnly) {
+  const int64_t before = peak_memory();
+  const Ended nothing = run({"f32[100000000]", "--device", "CPU"});
+  EXPECT_EQ(nothing.exit, kUsage);
+  EXPECT_NE(nothing.err.find("computes nothing"), std::string::npos) << nothing.err;
+  const auto k = kernels({"sum(f32[100000000])", "--device", "CPU", "--no-measure"});
+  EXPECT_GE(k[0]["bytes"], 400'000'000);
+  EXPECT_LT(peak_memory() - before, 200 << 10);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ constexpr int64_t kSmallSizes[] = {1, 2, 2, 3, 4, 5, 7, 8, 16, 16, 32, 64, 64};
 constexpr int64_t kLargeSizes[] = {1,   2,   3,   7,   16,  17,  32,  64,   64,   65,
                                    100, 127, 128, 129, 256, 256, 384, 1000, 1024, 4099};
 constexpr int64_t kLengthSizes[] = {1, 2, 2, 3, 4, 5, 8, 16, 16, 32};
+constexpr int64_t kLongSizes[] = {1, 2, 2, 3, 4, 5, 8, 16};
 constexpr int64_t kProductSizes[] = {16, 16, 24, 32, 32, 40, 64, 64, 128};
 
 int64_t rank(const std::vector<int64_t>& shape) { return static_cast<int64_t>(shape.size()); }
@@ -39,11 +40,15 @@ double small_value(std::mt19937_64& random, DType t) {
 
 }  // namespace
 
-const Scale& scale_of(Size size) {
+bool is_long(uint64_t seed, Size size) { return size == Size::kLengths && seed % 3 == 0; }
+
+const Scale& scale_of(uint64_t seed, Size size) {
   static constexpr Scale kSmall{kSmallSizes, 2048, 1 << 17, 40'000, 10, 11};
   static constexpr Scale kLarge{kLargeSizes, 65'536, 1 << 22, 1 << 21, 6, 7};
   static constexpr Scale kProducts{kProductSizes, 8192, 1 << 19, 1 << 18, 6, 5};
   static constexpr Scale kLengths{kLengthSizes, 1024, 1 << 15, 20'000, 7, 8};
+  static constexpr Scale kLong{kLongSizes, 4096, 1 << 18, 100'000, 6, 6};
+  if (is_long(seed, size)) return kLong;
   switch (size) {
     case Size::kSmall: return kSmall;
     case Size::kLarge: return kLarge;
@@ -54,7 +59,7 @@ const Scale& scale_of(Size size) {
 }
 
 Drawer::Drawer(uint64_t seed, Size size)
-    : scale(scale_of(size)), random(seed * 0x9e3779b97f4a7c15ULL + 1) {
+    : scale(scale_of(seed, size)), random(seed * 0x9e3779b97f4a7c15ULL + 1) {
   constexpr DType kReals[] = {DType::kF32, DType::kF32, DType::kF32,  DType::kF32,
                               DType::kF32, DType::kF16, DType::kBF16, DType::kF64};
   constexpr DType kWholes[] = {DType::kI32, DType::kI64, DType::kI32, DType::kI8,  DType::kU8,
@@ -82,8 +87,15 @@ Drawer::Drawer(uint64_t seed, Size size)
   // Values that no constant has: an extent of a new input tells by its value what it is.
   constexpr int64_t kLengths[] = {6, 9, 11, 13};
   constexpr int64_t kMost[] = {14, 17, 24, 33};
-  length = kLengths[pick(std::size(kLengths))];
-  program.most = kMost[pick(std::size(kMost))];
+  // A prime, a vector's multiple and one more or less, blocks' remainders.
+  constexpr int64_t kLongLengths[] = {66, 97, 129, 160};
+  constexpr int64_t kLongMost[] = {256, 257, 511, 640, 1031};
+  const auto one_of = [&](std::span<const int64_t> all) {
+    return all[static_cast<size_t>(pick(std::ssize(all)))];
+  };
+  const bool has_long = is_long(seed, size);
+  length = one_of(has_long ? std::span<const int64_t>(kLongLengths) : kLengths);
+  program.most = one_of(has_long ? std::span<const int64_t>(kLongMost) : kMost);
   variable.emplace("n", 1, program.most);
   std::erase(sizes, 0);
   sizes.insert(sizes.end(), {length, length});
@@ -718,7 +730,9 @@ Case draw_case(uint64_t seed, Size size) {
     std::vector<int64_t> shape;
     for (int64_t n = d.has_products ? 2 + d.pick(3) : 1 + d.pick(4); n > 0; --n)
       shape.push_back(d.size());
-    while (count_of(shape) > d.scale.most_elements) shape.pop_back();
+    const int64_t room = d.scale.most_elements / (is_long(seed, size) ? d.length : 1);
+    while (count_of(shape) > room) shape.pop_back();
+    if (shape.empty()) shape.push_back(1);
     if (d.has_length()) shape[static_cast<size_t>(d.pick(std::ssize(shape)))] = d.length;
     return shape;
   };

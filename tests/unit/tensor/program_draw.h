@@ -22,7 +22,9 @@ struct Scale {
   int64_t most_convolved;          ///< of a convolution
   int64_t fewest_steps, more_steps;
 };
-const Scale& scale_of(Size size);
+/// Whether a program of Size::kLengths has a length of hundreds: one in three.
+bool is_long(uint64_t seed, Size size);
+const Scale& scale_of(uint64_t seed, Size size);
 
 /// A program in the making: what exists so far, and dice.
 struct Drawer {

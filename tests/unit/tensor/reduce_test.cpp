@@ -204,5 +204,58 @@ TEST_P(Reduce, ErrorsNameAxesAndShapes) {
   EXPECT_THAT(message_of([&] { count({2, 3}).sum({0, -2}); }), ::testing::HasSubstr("named twice"));
 }
 
+// What PyTorch 2.14.1 gives for these, too; take() keeps the index's shape, as NumPy's does.
+TEST_P(Reduce, AxesOfAScalarAreZeroAndMinusOne) {
+  const Tensor x = f32({-1.5}, {}), at = i64({0}, {});
+  for (const int64_t a : {0, -1}) {
+    for (const Tensor& same :
+         {x.sum({a}), x.prod({a}), x.max({a}), x.min({a}, true), x.mean({a}), x.logsumexp({a}),
+          x.cumsum(a), x.cumprod(a), x.cummax(a), x.sort(a).first, x.topk(1, a).first, x.squeeze(a),
+          x.flip({a}), x.transpose(a, 0), x.gather(a, at), x.take(at, a)})
+      EXPECT_TRUE(has_values(same, {}, {-1.5}));
+    EXPECT_TRUE(has_values(x.var({a}, false, 0), {}, {0}));
+    EXPECT_TRUE(has_values(x.std({a}), {}, {kNan}));
+    EXPECT_TRUE(has_values(x.any({a}), {}, {1}));
+    EXPECT_TRUE(has_values(x.argmax(a), {}, {0}));
+    EXPECT_TRUE(has_values(x.argmin(a, true), {}, {0}));
+    EXPECT_TRUE(has_values(x.sort(a, true).second, {}, {0}));
+    EXPECT_TRUE(has_values(x.topk(1, a).second, {}, {0}));
+    EXPECT_TRUE(has_values(x.softmax(a), {}, {1}));
+    EXPECT_TRUE(has_values(x.log_softmax(a), {}, {0}));
+    EXPECT_TRUE(has_values(x.scatter(a, at, f32({3}, {}), "add"), {}, {1.5}));
+    EXPECT_TRUE(has_values(x.take(i64({0}), a), {1}, {-1.5}));
+  }
+  for (const int64_t a : {1, -2})
+    for (const std::function<void()>& work : std::initializer_list<std::function<void()>>{
+             [&] { x.sum({a}); }, [&] { x.cumsum(a); }, [&] { x.sort(a); }, [&] { x.argmax(a); },
+             [&] { x.softmax(a); }, [&] { x.flatten(a); }, [&] { x.topk(1, a); }})
+      EXPECT_NE(message_of(work).find("out of range"), std::string::npos);
+  EXPECT_NE(message_of([&] { x.sum({0, -1}); }).find("named twice"), std::string::npos);
+}
+
+// As PyTorch 2.14.1.
+TEST_P(Reduce, AxesWithoutElements) {
+  const double inf = HUGE_VAL;
+  const Tensor x = f32({}, {3, 0});
+  EXPECT_TRUE(has_values(x.logsumexp({1}), {3}, {-inf, -inf, -inf}));
+  EXPECT_TRUE(has_values(x.softmax(1), {3, 0}, {}));
+  EXPECT_TRUE(has_values(x.log_softmax(1), {3, 0}, {}));
+  EXPECT_TRUE(has_values(x.unflatten(0, {-1, 1}), {3, 1, 0}, {}));
+  for (const char* how : {"set", "add", "max"})
+    EXPECT_TRUE(has_values(x.scatter(1, i64({}, {3, 0}), x, how), {3, 0}, {}));
+  const Tensor y = f32({1, 2, 3, 4}, {2, 2});
+  for (const char* how : {"set", "min"})
+    EXPECT_TRUE(has_values(y.scatter(1, i64({}, {2, 0}), x.slice(0, {0, 2, 1}), how), {2, 2},
+                           {1, 2, 3, 4}));
+  EXPECT_EQ(x.chunk(2, 1).size(), 2U);
+  const auto attended = [&](const Shape& q, const Shape& k, const Tensor& v) {
+    return Tensor::attention(Tensor::ones(q, DType::kF32, device()),
+                             Tensor::ones(k, DType::kF32, device()), v);
+  };
+  EXPECT_TRUE(has_values(attended({1, 1, 2}, {1, 0, 2}, f32({}, {1, 0, 2})), {1, 1, 2}, {0, 0}));
+  EXPECT_TRUE(
+      has_values(attended({1, 1, 0}, {1, 2, 0}, f32({1, 2, 3, 6}, {1, 2, 2})), {1, 1, 2}, {2, 4}));
+}
+
 }  // namespace
 }  // namespace bm::test

@@ -39,6 +39,10 @@ const std::vector<SymbolicCase>& cases() {
          return Tensor::cat(std::array{rows(x, n), x.slice(0, {3, 5, 1})});
        }},
       {"flip", [](const Tensor& x, const SymInt& n) { return rows(x, n).flip({0}); }},
+      {"flip and repeat_interleave",
+       [](const Tensor& x, const SymInt& n) {
+         return rows(x, n).flip({0}).repeat_interleave(2, 0);
+       }},
       {"pad", [](const Tensor& x, const SymInt& n) { return rows(x, n).pad({{1, 2}, {0, 0}}, 5); }},
       {"tril", [](const Tensor& x, const SymInt& n) { return rows(x, n).tril(); }},
       {"flatten", [](const Tensor& x, const SymInt& n) { return rows(x, n).flatten() + 1; }},

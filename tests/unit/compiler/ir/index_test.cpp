@@ -102,6 +102,48 @@ TEST(Index, SimplifiedExpressionsKeepTheirValue) {
   }
 }
 
+TEST(Index, BoundsHoldOverVariableExtents) {
+  constexpr int64_t kMost = 5;
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    const auto pick = [&](int64_t from, int64_t to) {
+      return from + static_cast<int64_t>(random() % static_cast<uint32_t>(to - from + 1));
+    };
+    Graph g;
+    const Node* n = g.var(0, 1, kMost);
+    const int64_t times[] = {pick(1, 4), pick(1, 4)}, more[] = {pick(0, 3), pick(0, 3)};
+    std::vector<const Node*> ranges;
+    for (int i = 0; i < 2; ++i)
+      ranges.push_back(g.range(g.add(g.mul(n, times[i]), g.index(more[i]))));
+    const auto quotient = [&](const Node* a, const Node* b) {
+      return g.div(g.add(g.add(g.mul(a, pick(1, 4)), g.mul(b, pick(0, 4))), g.index(pick(0, 6))),
+                   pick(1, 4));
+    };
+    const Node* q = quotient(ranges[0], ranges[1]);
+    const Node* x = g.sub(g.add(g.mul(n, pick(-4, 4)), g.index(pick(-3, 3))),
+                          g.mul(pick(0, 1) == 0 ? q : quotient(q, ranges[1]), pick(-3, 3)));
+    const Linear l = linear(x);
+    ranges.push_back(n);
+    std::vector<int64_t> at(3);
+    for (at[2] = 1; at[2] <= kMost; ++at[2])
+      for (at[0] = 0; at[0] < times[0] * at[2] + more[0]; ++at[0])
+        for (at[1] = 0; at[1] < times[1] * at[2] + more[1]; ++at[1]) {
+          const int64_t got = evaluate(x, ranges, at);
+          ASSERT_LE(l.lower(), got) << "seed " << seed;
+          ASSERT_GE(l.upper(), got) << "seed " << seed;
+        }
+  }
+}
+
+TEST(Index, QuotientsOfVariableExtentsAreBelowThem) {
+  Graph g;
+  const Node* n = g.var(0, 1, 9);
+  const Node* i = g.range(g.mul(n, 2));
+  const Linear l = linear(g.sub(g.sub(n, g.index(1)), g.div(i, 2)));
+  EXPECT_EQ(l.lower(), 0);
+  EXPECT_EQ(l.upper(), 8);
+}
+
 TEST(Index, FlatteningAndUnflatteningCancels) {
   Graph g;
   const Node* i = g.range(g.index(6));
