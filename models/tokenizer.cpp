@@ -39,6 +39,11 @@ Status check_pre_key(std::string_view pre) {
       "convert the model again with a current converter");
 }
 
+/// Names of tokenizer.ggml.pre whose merges join characters, not bytes: files of these say "gpt2",
+/// and are cut as Gemma 4's. Source: llama.cpp, src/llama-vocab.cpp.
+constexpr std::string_view kCharacterPres[] = {"gemma4", "granite-embed-multi-311m", "mmbert",
+                                               "sarvam-moe"};
+
 Result<VocabDefaults> defaults_for(const std::string& model, const std::string& pre) {
   // Ids 0 to 2 are SentencePiece's own; see llama.cpp, llama_vocab::impl::load().
   if (model == "llama")
@@ -60,7 +65,7 @@ Result<VocabDefaults> defaults_for(const std::string& model, const std::string& 
                          .unknown = 100,
                          .eos_key = "tokenizer.ggml.seperator_token_id"};
   if (model == "rwkv") return VocabDefaults{};
-  if (model == "gemma4") return VocabDefaults{.add_bos = true};
+  if (model == "gemma4") return VocabDefaults{.add_bos = pre != "sarvam-moe" && pre != "mmbert"};
   return fail(Code::kUnsupported, "tokenizer.ggml.model {} is not supported", quote_name(model));
 }
 
@@ -69,7 +74,8 @@ Result<std::unique_ptr<TokenModel>> make_model(const GgufFile& file, TokenizerPa
   if (parts.model == "t5") return make_unigram_model(file, parts.vocab);
   if (parts.model == "bert") return make_wordpiece_model(file, parts.vocab);
   if (parts.model == "rwkv") return make_rwkv_model(file, parts.vocab);
-  if (parts.model == "gemma4") return make_character_bpe_model(file, parts.vocab);
+  if (parts.model == "gemma4")
+    return make_character_bpe_model(file, parts.vocab, parts.pre == "mmbert");
   return make_bpe_model(file, parts.vocab, parts.pre);
 }
 
@@ -215,6 +221,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const GgufFile& file) {
           BM_TRY(file.get_string("bellmetal.missing_tokenizer")));
     parts->model = BM_TRY(file.get_string("tokenizer.ggml.model"));
     if (parts->model == "gpt2") parts->pre = BM_TRY(file.get_string("tokenizer.ggml.pre", ""));
+    if (std::ranges::find(kCharacterPres, parts->pre) != std::end(kCharacterPres))
+      parts->model = "gemma4";
     const VocabDefaults defaults = BM_TRY(defaults_for(parts->model, parts->pre));
     parts->vocab = BM_TRY(load_vocab(file, defaults, is_sentencepiece(parts->model)));
     parts->algorithm = BM_TRY(make_model(file, *parts));
