@@ -53,7 +53,9 @@ Result<VocabDefaults> defaults_for(const std::string& model, const std::string& 
     return VocabDefaults{.add_eos = true, .add_space_prefix = true, .eos = 1, .unknown = 2};
   if (model == "gpt2") {
     BM_TRY(check_pre_key(pre));
-    return VocabDefaults{.add_bos = BM_TRY(Splitter::create(pre)).adds_bos()};
+    const bool is_roberta = pre == "jina-v1-en" || pre == "jina-v2-code" || pre == "roberta-bpe";
+    return VocabDefaults{.add_bos = BM_TRY(Splitter::create(pre)).adds_bos(),
+                         .add_separator = is_roberta};
   }
   // [UNK], [CLS] and [SEP] of the original BERT, which stand around every text.
   if (model == "bert")
@@ -306,6 +308,16 @@ int32_t Tokenizer::bos() const { return parts_->vocab.bos; }
 int32_t Tokenizer::eos() const { return parts_->vocab.eos; }
 int32_t Tokenizer::eot() const { return parts_->vocab.eot; }
 int32_t Tokenizer::unknown() const { return parts_->vocab.unknown; }
+Result<std::vector<int32_t>> Tokenizer::encode_pair(std::string_view first,
+                                                    std::string_view second) const {
+  std::vector<int32_t> out = BM_TRY(encode(first));
+  const Vocab& vocab = parts_->vocab;
+  if (vocab.separator >= 0 && parts_->model != "bert") out.push_back(vocab.separator);
+  const std::vector<int32_t> behind = BM_TRY(encode(second, {.add_bos = false}));
+  out.insert(out.end(), behind.begin(), behind.end());
+  return out;
+}
+
 bool Tokenizer::adds_bos() const { return parts_->vocab.add_bos; }
 bool Tokenizer::adds_eos() const { return parts_->vocab.add_eos; }
 const std::string& Tokenizer::model() const { return parts_->model; }
