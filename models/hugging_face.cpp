@@ -23,6 +23,8 @@
 
 namespace bm::models {
 
+using namespace folder_traits;
+
 using nlohmann::json;
 
 namespace {

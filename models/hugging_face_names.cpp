@@ -8,6 +8,8 @@
 
 namespace bm::models {
 
+using namespace folder_traits;
+
 namespace {
 
 // Source: transformers, configuration_*.py, as kModels.

@@ -13,6 +13,7 @@ namespace bm::models {
 
 constexpr uint32_t kMaxFolderBlocks = 4096, kMaxFolderExperts = 4096;
 
+namespace folder_traits {
 enum FolderTrait : uint32_t {
   kTurnedHalves = 1,    ///< rotary pairs lie in halves, where files of this architecture have pairs
   kGainsFromOne = 2,    ///< gains of norms are kept less one
@@ -23,6 +24,7 @@ enum FolderTrait : uint32_t {
   kTransposed = 64,     ///< matrices of blocks are [columns, rows]
   kGroupedHeads = 128,  ///< queries, key and value of a group of heads follow each other
 };
+}  // namespace folder_traits
 
 struct FolderModel {
   const char* name;  ///< config.json, "architectures"
