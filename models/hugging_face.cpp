@@ -10,10 +10,12 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "models/hugging_face_names.h"
 #include "models/json_text.h"
 #include "models/model_error.h"
 #include "models/safetensors.h"
@@ -21,136 +23,13 @@
 
 namespace bm::models {
 
+using namespace folder_traits;
+
 using nlohmann::json;
 
 namespace {
 
 constexpr size_t kMaxConfigBytes = 4u << 20;
-constexpr uint32_t kMaxBlocks = 4096, kMaxExperts = 4096;
-
-enum Word : uint32_t {
-  kTurnedHalves = 1,    ///< rotary pairs lie in halves, where files of this architecture have pairs
-  kGainsFromOne = 2,    ///< gains of norms are kept less one
-  kPostNorms = 4,       ///< post_attention_layernorm is what its name says
-  kBlockExperts = 8,    ///< experts w1, w2, w3 of a block_sparse_moe
-  kOwnWindows = 16,     ///< sliding_window holds for the layers that layer_types or a pattern names
-  kPlainWindow = 32,    ///< sliding_window holds for all
-  kTransposed = 64,     ///< matrices of blocks are [columns, rows]
-  kGroupedHeads = 128,  ///< queries, key and value of a group of heads follow each other
-};
-
-struct Model {
-  const char* name;  ///< config.json, "architectures"
-  const char* architecture;
-  uint32_t words;
-  const char* defaults;  ///< what transformers takes for keys that are left out
-};
-
-// Source: transformers, configuration_*.py (defaults), modeling_*.py (order of rotary pairs).
-constexpr Model kModels[] = {
-    {"LlamaForCausalLM", "llama", kTurnedHalves,
-     R"({"rms_norm_eps":1e-6,"max_position_embeddings":2048})"},
-    {"MistralForCausalLM", "llama", kTurnedHalves | kPlainWindow,
-     R"({"rms_norm_eps":1e-6,"max_position_embeddings":131072,"num_key_value_heads":8,
-         "sliding_window":4096})"},
-    {"MixtralForCausalLM", "llama", kTurnedHalves | kBlockExperts | kPlainWindow,
-     R"({"rms_norm_eps":1e-5,"rope_theta":1e6,"max_position_embeddings":131072,
-         "num_key_value_heads":8,"num_local_experts":8,"num_experts_per_tok":2})"},
-    {"ArceeForCausalLM", "arcee", kTurnedHalves,
-     R"({"rms_norm_eps":1e-5,"max_position_embeddings":4096,"hidden_act":"relu2"})"},
-    {"CohereForCausalLM", "command-r", 0,
-     R"({"layer_norm_eps":1e-5,"max_position_embeddings":8192,"logit_scale":0.0625,
-         "tie_word_embeddings":true})"},
-    {"Cohere2ForCausalLM", "cohere2", kOwnWindows,
-     R"({"layer_norm_eps":1e-5,"max_position_embeddings":8192,"logit_scale":0.0625,
-         "sliding_window":4096,"sliding_window_pattern":4,"tie_word_embeddings":true})"},
-    {"GemmaForCausalLM", "gemma", kGainsFromOne,
-     R"({"rms_norm_eps":1e-6,"max_position_embeddings":8192,"num_attention_heads":16,
-         "num_key_value_heads":16,"head_dim":256,"hidden_act":"gelu_pytorch_tanh",
-         "tie_word_embeddings":true})"},
-    {"Gemma2ForCausalLM", "gemma2", kGainsFromOne | kPostNorms | kOwnWindows,
-     R"({"rms_norm_eps":1e-6,"max_position_embeddings":8192,"num_attention_heads":8,
-         "num_key_value_heads":4,"head_dim":256,"hidden_act":"gelu_pytorch_tanh",
-         "query_pre_attn_scalar":256,"sliding_window":4096,"sliding_window_pattern":2,
-         "final_logit_softcapping":30.0,"attn_logit_softcapping":50.0,
-         "tie_word_embeddings":true})"},
-    {"Gemma3ForCausalLM", "gemma3", kGainsFromOne | kPostNorms | kOwnWindows,
-     R"({"rms_norm_eps":1e-6,"max_position_embeddings":131072,"num_attention_heads":8,
-         "num_key_value_heads":4,"head_dim":256,"hidden_act":"gelu_pytorch_tanh",
-         "query_pre_attn_scalar":256,"sliding_window":4096,"sliding_window_pattern":6,
-         "rope_theta":1e6,"rope_local_base_freq":10000.0,"tie_word_embeddings":true})"},
-    {"Gemma3ForConditionalGeneration", "gemma3", kGainsFromOne | kPostNorms | kOwnWindows,
-     R"({"rms_norm_eps":1e-6,"max_position_embeddings":131072,"num_attention_heads":8,
-         "num_key_value_heads":4,"head_dim":256,"hidden_act":"gelu_pytorch_tanh",
-         "query_pre_attn_scalar":256,"sliding_window":4096,"sliding_window_pattern":6,
-         "rope_theta":1e6,"rope_local_base_freq":10000.0,"tie_word_embeddings":true})"},
-    {"DeepseekV2ForCausalLM", "deepseek2", 0,
-     R"({"rms_norm_eps":1e-6,"max_position_embeddings":2048,"routed_scaling_factor":1.0,
-         "scoring_func":"softmax","first_k_dense_replace":0})"},
-    {"DeepseekV3ForCausalLM", "deepseek2", 0,
-     R"({"rms_norm_eps":1e-6,"max_position_embeddings":4096,"routed_scaling_factor":2.5,
-         "scoring_func":"sigmoid","topk_method":"noaux_tc","norm_topk_prob":true,
-         "first_k_dense_replace":3,"n_group":8,"topk_group":4})"},
-    {"FalconForCausalLM", "falcon", kGroupedHeads,
-     R"({"layer_norm_eps":1e-5,"max_position_embeddings":2048,"multi_query":true,
-         "parallel_attn":true,"hidden_act":"gelu","tie_word_embeddings":true})"},
-    {"GPT2LMHeadModel", "gpt2", kTransposed,
-     R"({"layer_norm_eps":1e-5,"max_position_embeddings":1024,"hidden_act":"gelu_new",
-         "tie_word_embeddings":true})"},
-    {"GPTNeoXForCausalLM", "gptneox", kGroupedHeads,
-     R"({"layer_norm_eps":1e-5,"max_position_embeddings":2048,"partial_rotary_factor":0.25,
-         "use_parallel_residual":true,"hidden_act":"gelu"})"},
-    {"GptOssForCausalLM", "gpt-oss", kPostNorms | kOwnWindows,
-     R"({"rms_norm_eps":1e-5,"max_position_embeddings":131072,"num_key_value_heads":8,
-         "head_dim":64,"rope_theta":150000.0,"sliding_window":128,"sliding_window_pattern":2,
-         "num_local_experts":128,"num_experts_per_tok":4})"},
-    {"Glm4ForCausalLM", "glm4", kPostNorms,
-     R"({"rms_norm_eps":1.5625e-7,"max_position_embeddings":131072,"partial_rotary_factor":0.5})"},
-    {"GraniteForCausalLM", "granite", kTurnedHalves,
-     R"({"rms_norm_eps":1e-6,"max_position_embeddings":2048,"embedding_multiplier":1.0,
-         "logits_scaling":1.0,"residual_multiplier":1.0,"attention_multiplier":1.0})"},
-    {"NemotronForCausalLM", "nemotron", kGainsFromOne,
-     R"({"norm_eps":1e-5,"max_position_embeddings":4096,"partial_rotary_factor":0.5,
-         "hidden_act":"relu2"})"},
-    {"OlmoForCausalLM", "olmo", kTurnedHalves,
-     R"({"max_position_embeddings":2048,"layer_norm_eps":1e-5})"},
-    {"Olmo2ForCausalLM", "olmo2", kPostNorms,
-     R"({"rms_norm_eps":1e-5,"max_position_embeddings":2048})"},
-    {"Olmo3ForCausalLM", "olmo2", kPostNorms | kOwnWindows,
-     R"({"rms_norm_eps":1e-5,"max_position_embeddings":2048,"sliding_window":4096,
-         "sliding_window_pattern":4})"},
-    {"OlmoeForCausalLM", "olmoe", 0,
-     R"({"rms_norm_eps":1e-5,"max_position_embeddings":4096,"num_experts":64,
-         "num_experts_per_tok":8})"},
-    {"PhiForCausalLM", "phi2", 0,
-     R"({"layer_norm_eps":1e-5,"max_position_embeddings":2048,"partial_rotary_factor":0.5,
-         "hidden_act":"gelu_new"})"},
-    {"Phi3ForCausalLM", "phi3", kPlainWindow,
-     R"({"rms_norm_eps":1e-5,"max_position_embeddings":4096,
-         "original_max_position_embeddings":4096})"},
-    {"Qwen2ForCausalLM", "qwen2", 0,
-     R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"num_key_value_heads":32})"},
-    {"Qwen2MoeForCausalLM", "qwen2moe", 0,
-     R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"num_key_value_heads":16,
-         "num_experts":60,"num_experts_per_tok":4})"},
-    {"Qwen3ForCausalLM", "qwen3", 0,
-     R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"num_key_value_heads":32,
-         "head_dim":128})"},
-    {"Qwen3MoeForCausalLM", "qwen3moe", 0,
-     R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"num_key_value_heads":4,
-         "num_experts":128,"num_experts_per_tok":8})"},
-    {"SeedOssForCausalLM", "seed_oss", kPostNorms,
-     R"({"rms_norm_eps":1e-6,"max_position_embeddings":524288})"},
-    {"SmolLM3ForCausalLM", "smollm3", kTurnedHalves,
-     R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"rope_theta":2e6,
-         "num_key_value_heads":4,"tie_word_embeddings":true})"},
-    {"StableLmForCausalLM", "stablelm", 0,
-     R"({"layer_norm_eps":1e-5,"max_position_embeddings":4096,"partial_rotary_factor":0.25,
-         "use_parallel_residual":false})"},
-    {"Starcoder2ForCausalLM", "starcoder2", kPlainWindow,
-     R"({"norm_epsilon":1e-5,"max_position_embeddings":4096,"num_key_value_heads":2,
-         "hidden_act":"gelu_pytorch_tanh","tie_word_embeddings":true})"},
-};
 
 /// Older names of keys, and those of single families.
 constexpr std::pair<const char*, const char*> kAliases[] = {
@@ -168,165 +47,11 @@ constexpr std::pair<const char*, const char*> kAliases[] = {
     {"rotary_pct", "partial_rotary_factor"},
     {"rotary_emb_base", "rope_theta"},
     {"n_routed_experts", "num_experts"},
+    {"moe_topk", "num_experts_per_tok"},
+    {"block_ff_dim", "intermediate_size"},
+    {"tie_embedding", "tie_word_embeddings"},
     {"experts_per_token", "num_experts_per_tok"},
 };
-
-Result<const Model*> find_model(std::string_view name) {
-  std::string known;
-  for (const Model& model : kModels) {
-    if (name == model.name) return &model;
-    known += std::string(known.empty() ? "" : ", ") + model.name;
-  }
-  return fail(Code::kUnsupported, "config.json: architecture {} is not supported (known: {})",
-              quote_name(name), known);
-}
-
-// --- tensors -----------------------------------------------------------------------------------
-
-struct Name {
-  std::string_view theirs, ours;
-};
-
-constexpr Name kOuterNames[] = {
-    {"model.embed_tokens.", "token_embd."},
-    {"model.norm.", "output_norm."},
-    {"model.final_layernorm.", "output_norm."},
-    {"lm_head.", "output."},
-    {"wte.", "token_embd."},
-    {"wpe.", "position_embd."},
-    {"word_embeddings.", "token_embd."},
-    {"embed_in.", "token_embd."},
-    {"ln_f.", "output_norm."},
-    {"final_layer_norm.", "output_norm."},
-    {"embed_out.", "output."},
-};
-
-/// Behind "model.layers.N.", "h.N." and "layers.N.".
-constexpr Name kBlockNames[] = {
-    {"ln_1.", "attn_norm."},
-    {"ln_2.", "ffn_norm."},
-    {"ln_mlp.", "attn_norm."},
-    {"ln_attn.", "attn_norm_2."},
-    {"attn.c_attn.", "attn_qkv."},
-    {"attn.c_proj.", "attn_output."},
-    {"attention.query_key_value.", "attn_qkv."},
-    {"attention.dense.", "attn_output."},
-    {"self_attention.query_key_value.", "attn_qkv."},
-    {"self_attention.dense.", "attn_output."},
-    {"mlp.dense_h_to_4h.", "ffn_up."},
-    {"mlp.dense_4h_to_h.", "ffn_down."},
-    {"self_attn.q_a_proj.", "attn_q_a."},
-    {"self_attn.q_a_layernorm.", "attn_q_a_norm."},
-    {"self_attn.q_b_proj.", "attn_q_b."},
-    {"self_attn.kv_a_proj_with_mqa.", "attn_kv_a_mqa."},
-    {"self_attn.kv_a_layernorm.", "attn_kv_a_norm."},
-    {"self_attn.kv_b_proj.", "attn_kv_b."},
-    {"self_attn.sinks", "attn_sinks.weight"},
-    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
-    {"mlp.router.", "ffn_gate_inp."},
-    {"mlp.shared_experts.gate_proj.", "ffn_gate_shexp."},
-    {"mlp.shared_experts.up_proj.", "ffn_up_shexp."},
-    {"mlp.shared_experts.down_proj.", "ffn_down_shexp."},
-    {"input_layernorm.", "attn_norm."},
-    {"self_attn.q_proj.", "attn_q."},
-    {"self_attn.k_proj.", "attn_k."},
-    {"self_attn.v_proj.", "attn_v."},
-    {"self_attn.qkv_proj.", "attn_qkv."},
-    {"self_attn.o_proj.", "attn_output."},
-    {"self_attn.dense.", "attn_output."},
-    {"self_attn.q_norm.", "attn_q_norm."},
-    {"self_attn.k_norm.", "attn_k_norm."},
-    {"pre_feedforward_layernorm.", "ffn_norm."},
-    {"post_feedforward_layernorm.", "post_ffw_norm."},
-    {"post_self_attn_layernorm.", "post_attention_norm."},
-    {"post_mlp_layernorm.", "post_ffw_norm."},
-    {"mlp.gate_proj.", "ffn_gate."},
-    {"mlp.up_proj.", "ffn_up."},
-    {"mlp.down_proj.", "ffn_down."},
-    {"mlp.gate_up_proj.", "ffn_up."},
-    {"mlp.c_fc.", "ffn_up."},
-    {"mlp.c_proj.", "ffn_down."},
-    {"mlp.fc1.", "ffn_up."},
-    {"mlp.fc2.", "ffn_down."},
-    {"mlp.gate.", "ffn_gate_inp."},
-    {"block_sparse_moe.gate.", "ffn_gate_inp."},
-    {"mlp.shared_expert_gate.", "ffn_gate_inp_shexp."},
-    {"mlp.shared_expert.gate_proj.", "ffn_gate_shexp."},
-    {"mlp.shared_expert.up_proj.", "ffn_up_shexp."},
-    {"mlp.shared_expert.down_proj.", "ffn_down_shexp."},
-};
-
-/// Behind the number of a block: masks and frequencies that are made anew.
-constexpr std::string_view kIdle[] = {"attn.bias", "attn.masked_bias", "attention.bias",
-                                      "attention.masked_bias"};
-
-/// Behind "mlp.experts.E." and "block_sparse_moe.experts.E.".
-constexpr Name kExpertNames[] = {
-    {"gate_proj.weight", "ffn_gate_exps.weight"}, {"up_proj.weight", "ffn_up_exps.weight"},
-    {"down_proj.weight", "ffn_down_exps.weight"}, {"w1.weight", "ffn_gate_exps.weight"},
-    {"w3.weight", "ffn_up_exps.weight"},          {"w2.weight", "ffn_down_exps.weight"},
-};
-
-/// A number below `limit` and a dot at the front of `text`, which are taken off.
-std::optional<uint32_t> take_number(std::string_view* text, uint32_t limit) {
-  uint32_t number = 0;
-  const char* end = text->data() + text->size();
-  const auto [at, error] = std::from_chars(text->data(), end, number);
-  if (error != std::errc() || at == end || *at != '.' || number >= limit) return std::nullopt;
-  text->remove_prefix(static_cast<size_t>(at - text->data()) + 1);
-  return number;
-}
-
-bool take_prefix(std::string_view* text, std::string_view prefix) {
-  if (!text->starts_with(prefix)) return false;
-  text->remove_prefix(prefix.size());
-  return true;
-}
-
-struct Place {
-  std::string name;  ///< in a GGUF file; empty: the tensor has no use
-  std::optional<uint32_t> expert;
-};
-
-/// Names that are not known stay as they are: loading refuses what has no use.
-/// `blocks`: those behind guess the token after the next, and have no use here.
-Place place_of(const Model& model, uint32_t blocks, std::string_view name) {
-  std::string_view rest = name;
-  // Models that see have a model of language in them.
-  for (const std::string_view part : {"vision_tower.", "multi_modal_projector.", "visual."})
-    if (name.starts_with(part) || name.starts_with("model." + std::string(part))) return {};
-  std::string own;
-  if (take_prefix(&rest, "model.language_model."))
-    own = "model." + std::string(rest);
-  else if (take_prefix(&rest, "language_model."))
-    own = rest;
-  if (!own.empty()) rest = own;
-  if (rest.ends_with("rotary_emb.inv_freq")) return {};
-  if (!take_prefix(&rest, "transformer.")) take_prefix(&rest, "gpt_neox.");
-  for (const Name& n : kOuterNames)
-    if (take_prefix(&rest, n.theirs)) return {std::string(n.ours) + std::string(rest), {}};
-  if (!take_prefix(&rest, "model.layers.") && !take_prefix(&rest, "h.") &&
-      !take_prefix(&rest, "layers."))
-    return {std::string(name), {}};
-  const auto layer = take_number(&rest, kMaxBlocks);
-  if (!layer) return {std::string(name), {}};
-  if (std::ranges::find(kIdle, rest) != std::end(kIdle) || *layer >= blocks) return {};
-  const std::string block = fmt::format("blk.{}.", *layer);
-  if (take_prefix(&rest, "post_attention_layernorm."))
-    return {block +
-                (model.words & kPostNorms && !std::string_view(model.name).starts_with("Glm4")
-                     ? "post_attention_norm."
-                     : "ffn_norm.") +
-                std::string(rest),
-            {}};
-  if (take_prefix(&rest, "mlp.experts.") || take_prefix(&rest, "block_sparse_moe.experts."))
-    if (const auto expert = take_number(&rest, kMaxExperts))
-      for (const Name& n : kExpertNames)
-        if (rest == n.theirs) return {block + std::string(n.ours), expert};
-  for (const Name& n : kBlockNames)
-    if (take_prefix(&rest, n.theirs)) return {block + std::string(n.ours) + std::string(rest), {}};
-  return {std::string(name), {}};
-}
 
 Result<GgmlType> ggml_type_of(const SafeTensor& t) {
   switch (t.dtype) {
@@ -369,7 +94,7 @@ class HuggingFaceModel {
     const auto names = config_.find("architectures");
     if (names == config_.end() || !names->is_array() || names->empty() || !(*names)[0].is_string())
       return fail(Code::kCorrupt, "{}config.json: no \"architectures\"", folder_);
-    model_ = BM_TRY(find_model((*names)[0].get_ref<const std::string&>()));
+    model_ = BM_TRY(find_folder_model((*names)[0].get_ref<const std::string&>()));
     // Experts of gpt-oss are blocks that GGUF files have, too.
     if (const auto quantised = config_.find("quantization_config");
         quantised != config_.end() && !quantised->is_null() &&
@@ -380,6 +105,8 @@ class HuggingFaceModel {
     if (const auto text = config_.find("text_config"); text != config_.end() && text->is_object()) {
       const json outer = config_;
       config_ = *text;
+      // What sees may share its matrix with the model of language in it, or name its own.
+      may_be_tied_ = outer.value("tie_word_embeddings", json(true)) == true;
       if (!config_.contains("tie_word_embeddings") && outer.contains("tie_word_embeddings"))
         config_["tie_word_embeddings"] = outer["tie_word_embeddings"];
     }
@@ -408,6 +135,12 @@ class HuggingFaceModel {
     config_ = std::move(whole);
     file_.version_ = 3;
     file_.shard_count_ = 1;
+    if (architecture_is("granitehybrid") && !has_layers_of("mamba")) {
+      attention_alone_ = *model_;
+      attention_alone_.architecture =
+          BM_TRY(u32("num_local_experts")).value_or(0) > 0 ? "granitemoe" : "granite";
+      model_ = &attention_alone_;
+    }
     BM_TRY(read_config());
     BM_TRY(read_rope());
     BM_TRY(read_experts());
@@ -473,6 +206,15 @@ class HuggingFaceModel {
   Result<std::optional<uint32_t>> u32(const char* key) const {
     const json* value = find(key);
     if (value == nullptr) return std::optional<uint32_t>();
+    // A list says it for every layer.
+    if (value->is_array() && !value->empty()) {
+      const auto differs = [&](const json& one) { return one != (*value)[0]; };
+      if (std::ranges::any_of(*value, differs))
+        return fail(Code::kUnsupported,
+                    "{}config.json: \"{}\" differs between layers, which is not supported", folder_,
+                    key);
+      value = &(*value)[0];
+    }
     if (!value->is_number_integer() || *value < 0 || *value > UINT32_MAX)
       return wrong(key, "a whole number below 2^32");
     return std::optional<uint32_t>(value->get<uint32_t>());
@@ -497,6 +239,31 @@ class HuggingFaceModel {
     if (value == nullptr) return false;
     if (!value->is_boolean()) return wrong(key, "true or false");
     return value->get<bool>();
+  }
+
+  bool has_layers_of(const char* type) const {
+    const json* types = find("layer_types");
+    return types != nullptr && types->is_array() &&
+           std::ranges::find(*types, json(type)) != types->end();
+  }
+
+  /// What `number` makes of the text for every layer of layer_types.
+  template <typename T, typename Number>
+  Result<std::vector<T>> by_layer(Number number) const {
+    const json* types = find("layer_types");
+    if (types == nullptr || !types->is_array() || types->size() != blocks_)
+      return wrong("layer_types", "a list with a text for every layer");
+    std::vector<T> out;
+    for (const json& type : *types)
+      out.push_back(number(type.is_string() ? type.get_ref<const std::string&>() : std::string()));
+    return out;
+  }
+
+  template <typename T>
+  void set_list(const std::string& key, GgufType type, std::span<const T> list) {
+    const auto bytes = std::as_bytes(list);
+    const std::vector<std::byte>& kept = store_->buffers.emplace_back(bytes.begin(), bytes.end());
+    set(key, GgufType::kArray).array = {type, list.size(), kept, {}, {}};
   }
 
   Status set_real(const char* theirs, const char* ours) {
@@ -533,7 +300,7 @@ class HuggingFaceModel {
                               end - (begin == std::string::npos ? 0 : begin + 1) + 1));
     BM_TRY(check_activation());
     blocks_ = BM_TRY(need("num_hidden_layers"));
-    if (blocks_ > kMaxBlocks) return wrong("num_hidden_layers", "a number of layers");
+    if (blocks_ > kMaxFolderBlocks) return wrong("num_hidden_layers", "a number of layers");
     const uint32_t width = BM_TRY(need("hidden_size")), heads = BM_TRY(need("num_attention_heads"));
     uint32_t kv = BM_TRY(u32("num_key_value_heads")).value_or(heads);
     if (architecture_is("falcon") && !BM_TRY(flag("new_decoder_architecture")))
@@ -547,19 +314,21 @@ class HuggingFaceModel {
     set_u32(own("context_length"), BM_TRY(need("max_position_embeddings")));
     const bool is_fourfold = (architecture_is("gpt2") || architecture_is("falcon")) &&
                              find("intermediate_size") == nullptr;
-    set_u32(own("feed_forward_length"),
-            is_fourfold ? 4 * width : BM_TRY(need("intermediate_size")));
+    set_u32(own("feed_forward_length"), is_fourfold ? 4 * width : BM_TRY(feed_forward_length()));
     set_u32(own("attention.head_count"), heads);
     set_u32(own("attention.head_count_kv"), kv);
     set_u32(own("attention.key_length"), head_);
     set_u32(own("attention.value_length"), head_);
     BM_TRY(set_real("rms_norm_eps", "attention.layer_norm_rms_epsilon"));
+    const bool is_lfm = architecture_is("lfm2") || architecture_is("lfm2moe");
     for (const char* key : {"layer_norm_eps", "norm_epsilon", "norm_eps"})
-      BM_TRY(set_real(key, "attention.layer_norm_epsilon"));
+      BM_TRY(set_real(
+          key, is_lfm ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"));
     BM_TRY(set_real("rope_theta", "rope.freq_base"));
     const std::string_view arch = model_->architecture;
     if (model_->words & kTurnedHalves) set_bool("bellmetal.rope.halves", true);
-    if (arch == "gemma3") BM_TRY(set_real("rope_local_base_freq", "rope.freq_base_swa"));
+    if (arch == "gemma3" || arch == "gemma3n")
+      BM_TRY(set_real("rope_local_base_freq", "rope.freq_base_swa"));
     if (arch.starts_with("gemma2") || arch == "gemma3") {
       for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
         if (arch == "gemma3" && key[0] == 'a') continue;
@@ -568,7 +337,7 @@ class HuggingFaceModel {
       if (const auto scalar = BM_TRY(real(config_, "query_pre_attn_scalar")); scalar && *scalar > 0)
         set_f32(own("attention.scale"), 1 / std::sqrt(*scalar));
     }
-    if (arch == "granite") {
+    if (arch.starts_with("granite")) {
       BM_TRY(set_real("embedding_multiplier", "embedding_scale"));
       BM_TRY(set_real("residual_multiplier", "residual_scale"));
       BM_TRY(set_real("attention_multiplier", "attention.scale"));
@@ -576,14 +345,11 @@ class HuggingFaceModel {
     }
     if (arch == "command-r" || arch == "cohere2") BM_TRY(set_real("logit_scale", "logit_scale"));
     if (arch == "olmo") BM_TRY(set_real("clip_qkv", "attention.clamp_kqv"));
-    if (arch == "stablelm") {
+    if (arch == "stablelm" || arch == "gptneox")
       set_bool(own("use_parallel_residual"), BM_TRY(flag("use_parallel_residual")));
-      if (BM_TRY(flag("qk_layernorm")))
-        return fail(Code::kUnsupported, "{}config.json: \"qk_layernorm\" is not supported",
-                    folder_);
-    }
-    if (arch == "gptneox")
-      set_bool(own("use_parallel_residual"), BM_TRY(flag("use_parallel_residual")));
+    for (const char* key : {"qk_layernorm", "conv_bias", "mamba_proj_bias"})
+      if (BM_TRY(flag(key)))
+        return fail(Code::kUnsupported, "{}config.json: \"{}\" is not supported", folder_, key);
     if (arch == "falcon" && (BM_TRY(flag("alibi")) || !BM_TRY(flag("parallel_attn"))))
       return fail(Code::kUnsupported,
                   "{}config.json: \"alibi\" and blocks without \"parallel_attn\" are not supported",
@@ -592,7 +358,137 @@ class HuggingFaceModel {
       if (arch == "gpt2" && BM_TRY(flag(key)))
         return fail(Code::kUnsupported, "{}config.json: \"{}\" is not supported", folder_, key);
     if (arch == "deepseek2") BM_TRY(read_latent());
+    if (is_lfm) BM_TRY(read_short_convolutions(kv));
+    if (arch == "qwen3next") BM_TRY(read_delta_net());
+    if (arch == "granitehybrid") BM_TRY(read_state_spaces(kv));
+    if (arch == "granitehybrid" || model_ == &attention_alone_) {
+      const json* positions = find("position_embedding_type");
+      set_bool(own("rope.scaling.finetuned"), positions != nullptr && *positions == "rope");
+    }
+    if (arch == "gemma3n") BM_TRY(read_gemma3n());
     return read_windows();
+  }
+
+  /// Hidden units of a dense feed-forward.
+  Result<uint32_t> feed_forward_length() const {
+    // Granite 4 without experts has the expert that all tokens have elsewhere.
+    if (std::string_view(model_->name) == "GraniteMoeHybridForCausalLM" &&
+        BM_TRY(u32("num_local_experts")).value_or(0) == 0)
+      return need("shared_intermediate_size");
+    const uint32_t length = BM_TRY(need("intermediate_size"));
+    if (!architecture_is("lfm2") || !BM_TRY(flag("block_auto_adjust_ff_dim"))) return length;
+    // Source: transformers, modeling_lfm2.py, Lfm2MLP.
+    const double factor = BM_TRY(real(config_, "block_ffn_dim_multiplier")).value_or(1);
+    const uint32_t multiple = BM_TRY(need("block_multiple_of"));
+    const double third = std::floor(factor * std::floor(2.0 * length / 3));
+    if (!(third >= 1) || third > (1u << 24)) return wrong("block_ffn_dim_multiplier", "a factor");
+    return (static_cast<uint32_t>(third) + multiple - 1) / multiple * multiple;
+  }
+
+  /// Source: transformers, configuration_lfm2.py.
+  Status read_short_convolutions(uint32_t kv) {
+    set_u32(own("shortconv.l_cache"), BM_TRY(need("conv_L_cache")));
+    std::vector<uint32_t> heads(blocks_, 0);
+    if (find("layer_types") != nullptr) {
+      heads = BM_TRY(by_layer<uint32_t>(
+          [&](const std::string& type) { return type == "full_attention" ? kv : 0; }));
+    } else {
+      const json* chosen = find("full_attn_idxs");
+      if (chosen == nullptr || !chosen->is_array())
+        return wrong("full_attn_idxs", "a list of layers");
+      for (const json& layer : *chosen) {
+        if (!layer.is_number_integer() || layer < 0 || layer >= blocks_)
+          return wrong("full_attn_idxs", "a list of layers");
+        heads[layer.get<uint32_t>()] = kv;
+      }
+    }
+    set_list<uint32_t>(own("attention.head_count_kv"), GgufType::kUint32, heads);
+    return {};
+  }
+
+  /// Source: transformers, configuration_qwen3_next.py.
+  Status read_delta_net() {
+    keys_ = BM_TRY(need("linear_key_head_dim"));
+    groups_ = BM_TRY(need("linear_num_key_heads"));
+    values_ = BM_TRY(need("linear_value_head_dim"));
+    const uint32_t heads = BM_TRY(need("linear_num_value_heads"));
+    if (heads % groups_ != 0) return wrong("linear_num_key_heads", "a divisor of the value heads");
+    each_ = heads / groups_;
+    set_u32(own("ssm.conv_kernel"), BM_TRY(need("linear_conv_kernel_dim")));
+    set_u32(own("ssm.state_size"), keys_);
+    set_u32(own("ssm.group_count"), groups_);
+    set_u32(own("ssm.time_step_rank"), heads);
+    set_u32(own("ssm.inner_size"), values_ * heads);
+    if (find("layer_types") == nullptr) {
+      set_u32(own("full_attention_interval"), BM_TRY(u32("full_attention_interval")).value_or(4));
+      return {};
+    }
+    const auto recurrent = BM_TRY(by_layer<uint8_t>([](const std::string& type) {
+      return type == "linear_attention" ? uint8_t{1} : uint8_t{0};
+    }));
+    set_list<uint8_t>(own("attention.recurrent_layers"), GgufType::kBool, recurrent);
+    return {};
+  }
+
+  /// Source: transformers, configuration_granitemoehybrid.py.
+  Status read_state_spaces(uint32_t kv) {
+    const uint32_t heads = BM_TRY(need("mamba_n_heads"));
+    const json* length = find("mamba_d_head");
+    const bool is_told = length != nullptr && length->is_number();
+    const uint32_t inner = is_told ? heads * BM_TRY(need("mamba_d_head"))
+                                   : BM_TRY(need("mamba_expand")) * BM_TRY(need("hidden_size"));
+    // transformers normalises all groups together; with one it is the same.
+    if (BM_TRY(need("mamba_n_groups")) != 1)
+      return fail(Code::kUnsupported, "{}config.json: \"mamba_n_groups\" above 1 is not supported",
+                  folder_);
+    set_u32(own("ssm.conv_kernel"), BM_TRY(need("mamba_d_conv")));
+    set_u32(own("ssm.state_size"), BM_TRY(need("mamba_d_state")));
+    set_u32(own("ssm.group_count"), 1);
+    set_u32(own("ssm.inner_size"), inner);
+    set_u32(own("ssm.time_step_rank"), heads);
+    // Steps are clamped to it; nothing lies outside of (0, infinity).
+    if (const json* limit = find("time_step_limit"))
+      if (!limit->is_array() || limit->size() != 2 || (*limit)[0] != 0 || (*limit)[1].is_number())
+        return fail(Code::kUnsupported, "{}config.json: \"time_step_limit\" is not supported",
+                    folder_);
+    const auto counts = BM_TRY(
+        by_layer<uint32_t>([&](const std::string& type) { return type == "attention" ? kv : 0; }));
+    set_list<uint32_t>(own("attention.head_count_kv"), GgufType::kUint32, counts);
+    return {};
+  }
+
+  /// Source: transformers, configuration_gemma3n.py, Gemma3nTextConfig.
+  Status read_gemma3n() {
+    set_u32(own("embedding_length_per_layer_input"), BM_TRY(need("hidden_size_per_layer_input")));
+    set_u32(own("attention.shared_kv_layers"), BM_TRY(u32("num_kv_shared_layers")).value_or(0));
+    stacked_ = BM_TRY(need("altup_num_inputs")) - 1;
+    set_u32(own("altup.num_inputs"), stacked_ + 1);
+    set_u32(own("altup.active_idx"), BM_TRY(u32("altup_active_idx")).value_or(0));
+    BM_TRY(set_real("final_logit_softcapping", "final_logit_softcapping"));
+    const json* shares = find("activation_sparsity_pattern");
+    std::vector<float> scales(blocks_, -std::numeric_limits<float>::infinity());
+    for (uint32_t i = 0; i < blocks_; ++i) {
+      const json share = shares == nullptr     ? json(i < 10 ? 0.95 : 0.0)
+                         : shares->is_number() ? *shares
+                         : !shares->is_array() ? json()
+                         : shares->size() > i  ? (*shares)[i]
+                                               : json();
+      if (!share.is_number() || share < 0 || share >= 1)
+        return wrong("activation_sparsity_pattern", "a share for every layer");
+      if (share > 0) scales[i] = static_cast<float>(normal_quantile(share.get<double>()));
+    }
+    set_list<float>(own("activation_sparsity_scale"), GgufType::kFloat32, scales);
+    return {};
+  }
+
+  /// Below how many standard deviations above the mean `share` of a normal distribution lies.
+  static double normal_quantile(double share) {
+    double low = -40, high = 40;
+    while (true) {
+      const double middle = low + (high - low) / 2;
+      if (middle <= low || middle >= high) return middle;
+      (std::erfc(-middle / std::sqrt(2.0)) / 2 < share ? low : high) = middle;
+    }
   }
 
   /// Multi-head latent attention. Source: transformers, configuration_deepseek_v2.py and _v3.py.
@@ -618,17 +514,26 @@ class HuggingFaceModel {
         !(model_->words & (kOwnWindows | kPlainWindow)))
       return fail(Code::kUnsupported, "{}config.json: \"use_sliding_window\" is not supported here",
                   folder_);
+    if (architecture_is("mistral3") && window && *window < BM_TRY(need("max_position_embeddings")))
+      return fail(Code::kUnsupported, "{}config.json: \"sliding_window\" is not supported here",
+                  folder_);
     if (!window || *window == 0 || !(model_->words & (kOwnWindows | kPlainWindow))) return {};
     set_u32(own("attention.sliding_window"), *window);
     if (model_->words & kPlainWindow) return {};
-    if (const json* types = find("layer_types")) {
-      if (!types->is_array() || types->size() != blocks_)
-        return wrong("layer_types", "a list with a text for every layer");
-      std::vector<std::byte>& local = store_->buffers.emplace_back();
-      for (const json& type : *types)
-        local.push_back(std::byte{type == "sliding_attention" ? uint8_t{1} : uint8_t{0}});
-      GgufValue& value = set(own("attention.sliding_window_pattern"), GgufType::kArray);
-      value.array = {GgufType::kBool, blocks_, local, {}, {}};
+    const json* pattern = find("sliding_window_pattern");
+    if (find("layer_types") != nullptr) {
+      const auto local = BM_TRY(by_layer<uint8_t>([](const std::string& type) {
+        return type == "sliding_attention" ? uint8_t{1} : uint8_t{0};
+      }));
+      set_list<uint8_t>(own("attention.sliding_window_pattern"), GgufType::kBool, local);
+    } else if (pattern != nullptr && pattern->is_string()) {  // EXAONE's: "LLLG"
+      const auto& letters = pattern->get_ref<const std::string&>();
+      if (letters.empty() || letters.find_first_not_of("LG") != std::string::npos)
+        return wrong("sliding_window_pattern", "a number, or letters L and G");
+      std::vector<uint8_t> local;
+      for (uint32_t i = 0; i < blocks_; ++i)
+        local.push_back(letters[i % letters.size()] == 'L' ? 1 : 0);
+      set_list<uint8_t>(own("attention.sliding_window_pattern"), GgufType::kBool, local);
     } else if (const auto period = BM_TRY(u32("sliding_window_pattern"))) {
       set_u32(own("attention.sliding_window_pattern"), *period);
     }
@@ -651,6 +556,7 @@ class HuggingFaceModel {
     const auto& kind = named->get_ref<const std::string&>();
     const double factor = BM_TRY(real(*scaling, "factor")).value_or(1);
     // NTK scaling begins behind the positions that the model was made for.
+    if (kind == "dynamic" && scaling->contains("alpha")) return read_alpha(*scaling);
     if (kind == "default" || kind == "dynamic") return {};
     const double original = BM_TRY(real(*scaling, "original_max_position_embeddings"))
                                 .value_or(BM_TRY(real(config_, "original_max_position_embeddings"))
@@ -670,16 +576,30 @@ class HuggingFaceModel {
                 quote_name(kind));
   }
 
+  /// Hunyuan's: a larger base for all lengths. Source: transformers, modeling_hunyuan_v1_dense.py,
+  /// HunYuanDenseV1RotaryEmbedding.
+  Status read_alpha(const json& scaling) {
+    const double alpha = BM_TRY(real(scaling, "alpha")).value_or(0),
+                 base = BM_TRY(real(config_, "rope_theta")).value_or(10000);
+    if (alpha == 0) return {};
+    if (!(alpha > 0) || head_ <= 2) return wrong("rope_scaling", "dynamic's: a positive \"alpha\"");
+    set_f32(own("rope.freq_base"), base * std::pow(alpha, head_ / (head_ - 2.0)));
+    return {};
+  }
+
   Status read_yarn(const json& scaling, double factor) {
     // DeepSeek's: rotations keep their length where both are equal, and the scores are sharpened.
     const double own_scale = BM_TRY(real(scaling, "mscale")).value_or(0),
                  all = BM_TRY(real(scaling, "mscale_all_dim")).value_or(0);
-    if (own_scale != all || (all != 0 && !architecture_is("deepseek2")))
+    const bool is_mistral = architecture_is("mistral3");
+    if (own_scale != all || (all != 0 && !architecture_is("deepseek2") && !is_mistral))
       return fail(Code::kUnsupported,
                   "{}config.json: rope_scaling \"mscale\" other than \"mscale_all_dim\" is not "
                   "supported",
                   folder_);
-    if (all != 0) set_f32(own("rope.scaling.yarn_log_multiplier"), 0.1 * all);
+    if (all != 0) set_f32(own("rope.scaling.yarn_log_multiplier"), is_mistral ? all : 0.1 * all);
+    if (const auto growth = BM_TRY(real(scaling, "llama_4_scaling_beta")); growth && is_mistral)
+      set_f32(own("attention.temperature_scale"), *growth);
     if (const auto truncates = scaling.find("truncate"); truncates != scaling.end()) {
       if (!truncates->is_boolean()) return wrong("rope_scaling", "yarn's: \"truncate\"");
       if (!truncates->get<bool>()) set_bool("bellmetal.rope.untruncated", true);
@@ -742,18 +662,25 @@ class HuggingFaceModel {
 
   Status read_experts() {
     const char* count_key = find("num_local_experts") ? "num_local_experts" : "num_experts";
-    if (find(count_key) == nullptr) return {};
-    if (architecture_is("deepseek2")) BM_TRY(read_deepseek_experts());
+    // Dense models of Hunyuan say that they have one.
+    if (BM_TRY(u32(count_key)).value_or(0) == 0 || architecture_is("hunyuan-dense")) return {};
+    if (architecture_is("deepseek2") || architecture_is("glm4moe")) BM_TRY(read_deepseek_experts());
+    if (architecture_is("lfm2moe")) {
+      set_u32(own("leading_dense_block_count"), BM_TRY(u32("num_dense_layers")).value_or(2));
+      set_u32(own("expert_gating_func"), 2);
+      BM_TRY(set_real("routed_scaling_factor", "expert_weights_scale"));
+    }
     if (architecture_is("gpt-oss"))
       set_u32(own("expert_feed_forward_length"), BM_TRY(need("intermediate_size")));
     experts_ = BM_TRY(need(count_key));
-    if (experts_ > kMaxExperts) return wrong(count_key, "a number of experts");
+    if (experts_ > kMaxFolderExperts) return wrong(count_key, "a number of experts");
     set_u32(own("expert_count"), experts_);
     set_u32(own("expert_used_count"), BM_TRY(need("num_experts_per_tok")));
     if (const auto length = BM_TRY(u32("moe_intermediate_size")))
       set_u32(own("expert_feed_forward_length"), *length);
-    if (const auto length = BM_TRY(u32("shared_expert_intermediate_size")))
-      set_u32(own("expert_shared_feed_forward_length"), *length);
+    for (const char* key : {"shared_expert_intermediate_size", "shared_intermediate_size"})
+      if (const auto length = BM_TRY(u32(key)))
+        set_u32(own("expert_shared_feed_forward_length"), *length);
     if (find("norm_topk_prob") != nullptr)
       set_bool(own("expert_weights_norm"), BM_TRY(flag("norm_topk_prob")));
     const json* dense = find("mlp_only_layers");
@@ -824,7 +751,7 @@ class HuggingFaceModel {
     bool has_output = false;
     std::map<std::string, std::vector<const SafeTensor*>> stacks;
     for (const SafeTensor& t : store_->weights.tensors()) {
-      Place place = place_of(*model_, blocks_, t.name);
+      FolderPlace place = place_of(*model_, blocks_, t.name);
       if (place.name.empty()) continue;
       if (place.name == "output.weight") {
         has_output = true;
@@ -833,17 +760,17 @@ class HuggingFaceModel {
       if (t.shape.size() > 4)
         return fail(Code::kUnsupported, "tensor {} has {} dimensions", quote_name(t.name),
                     t.shape.size());
-      if (place.expert) {
+      if (place.part) {
         std::vector<const SafeTensor*>& parts = stacks[place.name];
-        parts.resize(std::max<size_t>(parts.size(), *place.expert + 1));
-        parts[*place.expert] = &t;
+        parts.resize(std::max<size_t>(parts.size(), *place.part + 1));
+        parts[*place.part] = &t;
         continue;
       }
       if (BM_TRY(add_fused_experts(t))) continue;
       BM_TRY(add_tensor(std::move(place.name), t));
     }
     BM_TRY(add_packed_experts());
-    if (!is_tied && !has_output)
+    if (!is_tied && !has_output && !may_be_tied_)
       return fail(Code::kCorrupt, "{}: tensor \"lm_head.weight\" is missing", folder_);
     for (const auto& [name, parts] : stacks) BM_TRY(add_stack(name, parts));
     for (size_t i = 0; i < file_.tensors_.size(); ++i)
@@ -856,6 +783,7 @@ class HuggingFaceModel {
   Status add_tensor(std::string name, const SafeTensor& from) {
     SafeTensor t = from;
     const GgmlType type = BM_TRY(ggml_type_of(t));
+    if (name == "per_layer_token_embd.weight") BM_TRY(add_rows(&t));
     const bool is_block = name.starts_with("blk.");
     if (is_block && model_->words & kTransposed && t.shape.size() == 2) {
       t.data = transposed(t.data, t.shape[0], t.shape[1], ggml_type_info(type).block_bytes);
@@ -863,9 +791,13 @@ class HuggingFaceModel {
     }
     if (model_->words & kGroupedHeads && name.find(".attn_qkv.") != std::string::npos)
       BM_TRY(ungroup(&t));
+    if (BM_TRY(add_parts(name, type, t))) return {};
+    // Kernels of convolutions over tokens: [channels, 1, tokens].
+    const bool is_kernel = t.shape.size() == 3 && t.shape[1] == 1 && name.ends_with(".weight");
+    if (is_kernel) t.shape.erase(t.shape.begin() + 1);
     // A row of a matrix that gives one number is kept as a vector.
     const bool is_row = name.ends_with("ffn_gate_inp_shexp.weight");
-    if (t.shape.size() != 1 && !is_row) {
+    if (t.shape.size() != 1 && !is_row && !is_kernel) {
       add(std::move(name), type, t.shape, t.data);
       return {};
     }
@@ -873,9 +805,82 @@ class HuggingFaceModel {
     for (const uint64_t d : t.shape) count *= d;
     std::vector<float> values(static_cast<size_t>(count));
     BM_TRY(dequantize_row(type, t.data, values));
-    if (model_->words & kGainsFromOne && name.ends_with("norm.weight"))
+    const bool is_state_norm = name.ends_with("ssm_norm.weight"), is_rate = name.ends_with("ssm_a");
+    if (model_->words & kGainsFromOne && name.ends_with("norm.weight") && !is_state_norm)
       for (float& v : values) v += 1;
-    add_floats(std::move(name), {count}, values);
+    if (is_rate)
+      for (float& v : values) v = -std::exp(v);
+    std::vector<uint64_t> shape = is_kernel ? t.shape : std::vector<uint64_t>{count};
+    if (architecture_is("granitehybrid") && (is_rate || name.ends_with("ssm_d")))
+      shape = {count, 1};
+    if (architecture_is("granitehybrid") && is_state_norm) shape = {1, count};
+    add_floats(std::move(name), std::move(shape), values);
+    return {};
+  }
+
+  /// Rows of `t` in runs of lengths `runs`, over and over: those of run `chosen`.
+  std::span<const std::byte> rows_of(const SafeTensor& t, std::span<const uint64_t> runs,
+                                     std::initializer_list<size_t> chosen) {
+    uint64_t rows = 1, period = 0;
+    for (size_t i = 0; i + 1 < t.shape.size(); ++i) rows *= t.shape[i];
+    for (const uint64_t run : runs) period += run;
+    const size_t bytes = t.data.size() / rows;
+    std::vector<std::byte>& out = store_->buffers.emplace_back();
+    for (const size_t wanted : chosen) {
+      uint64_t first = 0;
+      for (size_t i = 0; i < wanted; ++i) first += runs[i];
+      for (uint64_t at = first; at + runs[wanted] <= rows; at += period) {
+        const auto from = t.data.subspan(at * bytes, runs[wanted] * bytes);
+        out.insert(out.end(), from.begin(), from.end());
+      }
+    }
+    return out;
+  }
+
+  /// Whether `t` is several tensors of a GGUF file; they are added.
+  Result<bool> add_parts(const std::string& name, GgmlType type, const SafeTensor& t) {
+    const std::string block = name.substr(0, name.rfind('.', name.size() - 8) + 1);
+    if (name.ends_with("attn_qkv_and_gate.weight")) {
+      const uint64_t runs[] = {keys_, keys_, uint64_t{each_} * values_, uint64_t{each_} * values_};
+      const uint64_t inner = groups_ * runs[2];
+      if (t.shape.size() != 2 || t.shape[0] != 2 * (uint64_t{groups_} * keys_ + inner))
+        return fail(Code::kCorrupt, "tensor {}: rows are not of {} key heads", quote_name(t.name),
+                    groups_);
+      add(block + "attn_qkv.weight", type, {t.shape[0] - inner, t.shape[1]},
+          rows_of(t, runs, {0, 1, 2}));
+      add(block + "attn_gate.weight", type, {inner, t.shape[1]}, rows_of(t, runs, {3}));
+      return true;
+    }
+    const bool is_shared = name.ends_with("ffn_gate_and_up_shexp.weight");
+    if (is_shared || name.ends_with("ffn_gate_and_up_exps.weight")) {
+      std::vector<uint64_t> shape = t.shape;
+      if (shape.size() != (is_shared ? 2 : 3) || shape[shape.size() - 2] % 2 != 0 || t.data.empty())
+        return fail(Code::kCorrupt, "tensor {}: not of gates and ups", quote_name(t.name));
+      const uint64_t half = shape[shape.size() - 2] /= 2, runs[] = {half, half};
+      const char* const end = !is_shared     ? "_exps.weight"
+                              : experts_ > 0 ? "_shexp.weight"
+                                             : ".weight";
+      add(block + "ffn_gate" + end, type, shape, rows_of(t, runs, {0}));
+      add(block + "ffn_up" + end, type, shape, rows_of(t, runs, {1}));
+      return true;
+    }
+    if (name.ends_with("ffn_down_shexp.weight") && experts_ == 0) {
+      add(block + "ffn_down.weight", type, t.shape, t.data);
+      return true;
+    }
+    return false;
+  }
+
+  /// Tokens of sound and pictures have the row of token 0. Source: transformers,
+  /// modeling_gemma3n.py, Gemma3nModel.forward().
+  Status add_rows(SafeTensor* t) {
+    const uint64_t all = BM_TRY(need("vocab_size"));
+    if (t->shape.size() != 2 || t->shape[0] == 0 || t->shape[0] >= all) return {};
+    const size_t bytes = t->data.size() / t->shape[0];
+    std::vector<std::byte>& out = store_->buffers.emplace_back(t->data.begin(), t->data.end());
+    const std::span<const std::byte> first = t->data.first(bytes);
+    for (; t->shape[0] < all; ++t->shape[0]) out.insert(out.end(), first.begin(), first.end());
+    t->data = out;
     return {};
   }
 
@@ -943,7 +948,7 @@ class HuggingFaceModel {
     if (!architecture_is("gpt-oss") || at == std::string::npos ||
         !take_prefix(&number, "model.layers."))
       return false;
-    const auto layer = take_number(&number, kMaxBlocks);
+    const auto layer = take_number(&number, kMaxFolderBlocks);
     if (!layer) return false;
     const std::string block = fmt::format("blk.{}.", *layer);
     const std::string_view part = std::string_view(t.name).substr(at + kFusedPart.size());
@@ -1013,17 +1018,18 @@ class HuggingFaceModel {
 
   /// Matrices of the experts one after the other. They lie apart in the files: this is a copy.
   Status add_stack(const std::string& name, std::span<const SafeTensor* const> parts) {
-    if (parts.size() != experts_)
-      return fail(Code::kCorrupt, "{}: {} experts have a {}, config.json says {}", folder_,
-                  parts.size(), name, experts_);
+    const uint64_t count = name.starts_with("blk.") ? experts_ : stacked_;
+    if (parts.size() != count)
+      return fail(Code::kCorrupt, "{}: there are {} of {}, config.json says {}", folder_,
+                  parts.size(), name, count);
     std::vector<std::byte>& all = store_->buffers.emplace_back();
     for (const SafeTensor* part : parts) {
       if (part == nullptr || part->shape != parts[0]->shape || part->dtype != parts[0]->dtype ||
           part->shape.size() != 2)
-        return fail(Code::kCorrupt, "{}: experts of {} are missing or differ", folder_, name);
+        return fail(Code::kCorrupt, "{}: parts of {} are missing or differ", folder_, name);
       all.insert(all.end(), part->data.begin(), part->data.end());
     }
-    add(name, BM_TRY(ggml_type_of(*parts[0])), {experts_, parts[0]->shape[0], parts[0]->shape[1]},
+    add(name, BM_TRY(ggml_type_of(*parts[0])), {count, parts[0]->shape[0], parts[0]->shape[1]},
         all);
     return {};
   }
@@ -1124,8 +1130,12 @@ class HuggingFaceModel {
 
   std::string folder_;
   json config_;
-  const Model* model_ = nullptr;
+  const FolderModel* model_ = nullptr;
+  FolderModel attention_alone_{};  ///< Granite 4 without state spaces is Granite 3
+  bool may_be_tied_ = false;       ///< lm_head.weight may be missing, whatever the text's part says
   uint32_t blocks_ = 0, head_ = 0, groups_ = 1, experts_ = 0;
+  uint32_t keys_ = 0, values_ = 0, each_ = 0;  ///< of a delta network's heads; values' per keys'
+  uint32_t stacked_ = 0;                       ///< matrices that are one tensor, of no block
   std::map<std::string, std::array<const SafeTensor*, 2>> packed_;  ///< blocks and scales, by place
   GgufFile file_;
   std::shared_ptr<Store> store_ = std::make_shared<Store>();

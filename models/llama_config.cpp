@@ -73,8 +73,9 @@ constexpr std::string_view kReadKeys[] = {"context_length",
 constexpr std::string_view kPoolingKey = "pooling_type";
 /// Keys that change no result: what a tensor's shape says again, how the model was trained, how the
 /// file was made. Source: gguf.md of ggml, "LLM".
-constexpr std::string_view kIdleKeys[] = {"vocab_size", "tensor_data_layout",
-                                          "rope.scaling.finetuned"};
+constexpr std::string_view kIdleKeys[] = {
+    "vocab_size",      "tensor_data_layout", "rope.scaling.finetuned", "classifier.output_labels",
+    "dense_2_feat_in", "dense_2_feat_out",   "dense_3_feat_in",        "dense_3_feat_out"};
 
 bool has_key(const Architecture& row, std::string_view key) {
   const std::vector<std::string_view> words = runtime::split_words(row.keys);

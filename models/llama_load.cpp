@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "models/embedding_head.h"
 #include "models/llama.h"
 #include "models/llama_blocks.h"
 #include "models/llama_kept_weights.h"
@@ -429,6 +430,7 @@ class LlamaLoader {
   bool is_idle(std::string_view name) const {
     const LlamaConfig& c = model_->config_;
     if (!c.is_causal && name == kOutput) return true;
+    if (is_embedding_head(name)) return true;  // of who pools hidden states
     // Of activations that are quantised to 4 bits: here they have more. Source: llama.cpp, gguf-py,
     // and its CPU backend, which does not read them.
     if (name.ends_with(".input_scale")) return true;

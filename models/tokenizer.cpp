@@ -39,6 +39,11 @@ Status check_pre_key(std::string_view pre) {
       "convert the model again with a current converter");
 }
 
+/// Names of tokenizer.ggml.pre whose merges join characters, not bytes: files of these say "gpt2",
+/// and are cut as Gemma 4's. Source: llama.cpp, src/llama-vocab.cpp.
+constexpr std::string_view kCharacterPres[] = {"gemma4", "granite-embed-multi-311m", "mmbert",
+                                               "sarvam-moe"};
+
 Result<VocabDefaults> defaults_for(const std::string& model, const std::string& pre) {
   // Ids 0 to 2 are SentencePiece's own; see llama.cpp, llama_vocab::impl::load().
   if (model == "llama")
@@ -48,7 +53,9 @@ Result<VocabDefaults> defaults_for(const std::string& model, const std::string& 
     return VocabDefaults{.add_eos = true, .add_space_prefix = true, .eos = 1, .unknown = 2};
   if (model == "gpt2") {
     BM_TRY(check_pre_key(pre));
-    return VocabDefaults{.add_bos = BM_TRY(Splitter::create(pre)).adds_bos()};
+    const bool is_roberta = pre == "jina-v1-en" || pre == "jina-v2-code" || pre == "roberta-bpe";
+    return VocabDefaults{.add_bos = BM_TRY(Splitter::create(pre)).adds_bos(),
+                         .add_separator = is_roberta};
   }
   // [UNK], [CLS] and [SEP] of the original BERT, which stand around every text.
   if (model == "bert")
@@ -60,7 +67,7 @@ Result<VocabDefaults> defaults_for(const std::string& model, const std::string& 
                          .unknown = 100,
                          .eos_key = "tokenizer.ggml.seperator_token_id"};
   if (model == "rwkv") return VocabDefaults{};
-  if (model == "gemma4") return VocabDefaults{.add_bos = true};
+  if (model == "gemma4") return VocabDefaults{.add_bos = pre != "sarvam-moe" && pre != "mmbert"};
   return fail(Code::kUnsupported, "tokenizer.ggml.model {} is not supported", quote_name(model));
 }
 
@@ -69,7 +76,8 @@ Result<std::unique_ptr<TokenModel>> make_model(const GgufFile& file, TokenizerPa
   if (parts.model == "t5") return make_unigram_model(file, parts.vocab);
   if (parts.model == "bert") return make_wordpiece_model(file, parts.vocab);
   if (parts.model == "rwkv") return make_rwkv_model(file, parts.vocab);
-  if (parts.model == "gemma4") return make_character_bpe_model(file, parts.vocab);
+  if (parts.model == "gemma4")
+    return make_character_bpe_model(file, parts.vocab, parts.pre == "mmbert");
   return make_bpe_model(file, parts.vocab, parts.pre);
 }
 
@@ -215,6 +223,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const GgufFile& file) {
           BM_TRY(file.get_string("bellmetal.missing_tokenizer")));
     parts->model = BM_TRY(file.get_string("tokenizer.ggml.model"));
     if (parts->model == "gpt2") parts->pre = BM_TRY(file.get_string("tokenizer.ggml.pre", ""));
+    if (std::ranges::find(kCharacterPres, parts->pre) != std::end(kCharacterPres))
+      parts->model = "gemma4";
     const VocabDefaults defaults = BM_TRY(defaults_for(parts->model, parts->pre));
     parts->vocab = BM_TRY(load_vocab(file, defaults, is_sentencepiece(parts->model)));
     parts->algorithm = BM_TRY(make_model(file, *parts));
@@ -298,6 +308,16 @@ int32_t Tokenizer::bos() const { return parts_->vocab.bos; }
 int32_t Tokenizer::eos() const { return parts_->vocab.eos; }
 int32_t Tokenizer::eot() const { return parts_->vocab.eot; }
 int32_t Tokenizer::unknown() const { return parts_->vocab.unknown; }
+Result<std::vector<int32_t>> Tokenizer::encode_pair(std::string_view first,
+                                                    std::string_view second) const {
+  std::vector<int32_t> out = BM_TRY(encode(first));
+  const Vocab& vocab = parts_->vocab;
+  if (vocab.separator >= 0 && parts_->model != "bert") out.push_back(vocab.separator);
+  const std::vector<int32_t> behind = BM_TRY(encode(second, {.add_bos = false}));
+  out.insert(out.end(), behind.begin(), behind.end());
+  return out;
+}
+
 bool Tokenizer::adds_bos() const { return parts_->vocab.add_bos; }
 bool Tokenizer::adds_eos() const { return parts_->vocab.add_eos; }
 const std::string& Tokenizer::model() const { return parts_->model; }

@@ -69,6 +69,12 @@ class Tokenizer {
   Result<std::vector<int32_t>> around_gap(std::span<const int32_t> before,
                                           std::span<const int32_t> behind) const;
 
+  /// Two texts as rerankers read them: BOS, `first`, EOS, the separator where the file has it
+  /// between texts, `second`, EOS; of these tokens the ones that the file has.
+  /// Source: llama.cpp, format_prompt_rerank(); of "bert" models every text ends with [SEP], as in
+  /// transformers.
+  Result<std::vector<int32_t>> encode_pair(std::string_view first, std::string_view second) const;
+
   /// Text of `tokens`; always valid UTF-8 (U+FFFD for broken bytes and for ids out of range).
   /// decode(encode(x)) == x for valid UTF-8, with these exceptions of the models themselves: a "▁"
   /// in the text of a SentencePiece model becomes a space, a user-defined token of one with a space

@@ -204,8 +204,8 @@ class BpeModel final : public TokenModel {
 
 class CharacterBpeModel final : public TokenModel {
  public:
-  CharacterBpeModel(const Vocab& vocab, Symbols symbols)
-      : vocab_(vocab), symbols_(std::move(symbols)) {}
+  CharacterBpeModel(const Vocab& vocab, Symbols symbols, bool has_marked_words)
+      : vocab_(vocab), symbols_(std::move(symbols)), has_marked_words_(has_marked_words) {}
 
   void encode(std::string_view text, bool starts_text, std::vector<int32_t>& out) const override {
     std::string escaped = starts_text && vocab_.add_space_prefix ? std::string(kSpaceMark) : "";
@@ -216,12 +216,28 @@ class CharacterBpeModel final : public TokenModel {
       const size_t found =
           is_break ? escaped.find_first_not_of('\n', begin) : escaped.find('\n', begin);
       const size_t end = found == escaped.npos ? escaped.size() : found;
-      encode_run(merger, std::string_view(escaped).substr(begin, end - begin), is_break, out);
+      const std::string_view run = std::string_view(escaped).substr(begin, end - begin);
+      if (has_marked_words_ && !is_break)
+        encode_words(merger, run, out);
+      else
+        encode_run(merger, run, is_break, out);
       begin = end;
     }
   }
 
  private:
+  /// Every mark begins a word, and so does a line. Source: huggingface/tokenizers,
+  /// pre_tokenizers/metaspace.rs; of lines what llama.cpp does.
+  void encode_words(WordMerger& merger, std::string_view line, std::vector<int32_t>& out) const {
+    std::string text(line.starts_with(kSpaceMark) ? "" : kSpaceMark);
+    text += line;
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find(kSpaceMark, begin + 1), text.size());
+      encode_run(merger, std::string_view(text).substr(begin, end - begin), false, out);
+      begin = end;
+    }
+  }
+
   void encode_run(WordMerger& merger, std::string_view run, bool is_break,
                   std::vector<int32_t>& out) const {
     if (const auto whole = vocab_.by_text.find(run); is_break && whole != vocab_.by_text.end())
@@ -238,6 +254,7 @@ class CharacterBpeModel final : public TokenModel {
 
   const Vocab& vocab_;
   Symbols symbols_;
+  bool has_marked_words_;
 };
 
 /// Fills in Token::bytes and the byte tokens; gives the tokens that merging can reach, by their
@@ -277,7 +294,8 @@ Result<std::unique_ptr<TokenModel>> make_bpe_model(const GgufFile& file, Vocab& 
                                     std::move(words));
 }
 
-Result<std::unique_ptr<TokenModel>> make_character_bpe_model(const GgufFile& file, Vocab& vocab) {
+Result<std::unique_ptr<TokenModel>> make_character_bpe_model(const GgufFile& file, Vocab& vocab,
+                                                             bool has_marked_words) {
   if (!can_express_all_bytes(vocab))
     return fail(Code::kUnsupported,
                 "the vocabulary has neither all byte tokens nor an unknown token");
@@ -286,7 +304,7 @@ Result<std::unique_ptr<TokenModel>> make_character_bpe_model(const GgufFile& fil
   const auto merges = BM_TRY(file.get_strings("tokenizer.ggml.merges"));
   for (size_t i = 0; i < merges.size(); ++i)
     BM_TRY(symbols.add_merge(nullptr, merges[i], static_cast<uint32_t>(i)));
-  return std::make_unique<CharacterBpeModel>(vocab, std::move(symbols));
+  return std::make_unique<CharacterBpeModel>(vocab, std::move(symbols), has_marked_words);
 }
 
 }  // namespace bm::models

@@ -34,7 +34,8 @@ Result<std::unique_ptr<TokenModel>> make_spm_model(const GgufFile& file, Vocab& 
 Result<std::unique_ptr<TokenModel>> make_unigram_model(const GgufFile& file, Vocab& vocab);
 Result<std::unique_ptr<TokenModel>> make_bpe_model(const GgufFile& file, Vocab& vocab,
                                                    std::string_view pre);
-Result<std::unique_ptr<TokenModel>> make_character_bpe_model(const GgufFile& file, Vocab& vocab);
+Result<std::unique_ptr<TokenModel>> make_character_bpe_model(const GgufFile& file, Vocab& vocab,
+                                                             bool has_marked_words);
 Result<std::unique_ptr<TokenModel>> make_wordpiece_model(const GgufFile& file, Vocab& vocab);
 Result<std::unique_ptr<TokenModel>> make_rwkv_model(const GgufFile& file, Vocab& vocab);
 

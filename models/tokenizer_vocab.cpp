@@ -158,6 +158,8 @@ Status load_roles(const GgufFile& file, const VocabDefaults& defaults, Vocab& vo
   }
   vocab.add_bos =
       BM_TRY(file.get_bool("tokenizer.ggml.add_bos_token", defaults.add_bos && vocab.bos >= 0));
+  if (BM_TRY(file.get_bool("tokenizer.ggml.add_sep_token", defaults.add_separator)))
+    vocab.separator = BM_TRY(token_id(file, "tokenizer.ggml.seperator_token_id", -1, count));
   vocab.add_eos =
       BM_TRY(file.get_bool("tokenizer.ggml.add_eos_token", defaults.add_eos && vocab.eos >= 0));
   vocab.add_space_prefix =

@@ -86,6 +86,7 @@ struct VocabDefaults {
   bool add_bos = false, add_eos = false, add_space_prefix = false;
   int32_t bos = -1, eos = -1, unknown = -1;
   const char* eos_key = "tokenizer.ggml.eos_token_id";
+  bool add_separator = false;
 };
 
 struct Vocab {
@@ -97,6 +98,7 @@ struct Vocab {
   std::array<int32_t, 256> byte_tokens;                           ///< −1 where there is none
   int32_t bos = -1, eos = -1, unknown = -1, eot = -1, eom = -1;
   std::array<int32_t, kFillRoles> fill = {-1, -1, -1, -1, -1, -1};  ///< by FillRole
+  int32_t separator = -1;  ///< stands between two texts besides EOS; −1: none does
   bool add_bos = false, add_eos = false, add_space_prefix = false;
   size_t longest = 0;  ///< bytes of the longest text in by_text
 

@@ -1,5 +1,6 @@
 #include "serve/embedding.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <condition_variable>
@@ -99,15 +100,14 @@ ApiResult<std::vector<std::vector<int32_t>>> Embedding::encode() const {
   return out;
 }
 
-ApiResult<std::string> Embedding::wait(const std::function<bool()>& is_wanted) {
-  auto lists = encode();
-  if (!lists) return tl::unexpected<ApiError>(std::move(lists.error()));
-  Json data = Json::array();
-  for (size_t i = 0; i < lists->size(); ++i) {
-    for (size_t k = inputs_.size(); k < std::min(lists->size(), i + kInFlight); ++k) {
-      prompt_tokens_ += (*lists)[k].size();
+ApiResult<void> Embedding::pool(std::vector<std::vector<int32_t>> lists,
+                                const std::function<bool()>& is_wanted,
+                                const std::function<ApiResult<void>(std::vector<double>)>& take) {
+  for (size_t i = 0; i < lists.size(); ++i) {
+    for (size_t k = inputs_.size(); k < std::min(lists.size(), i + kInFlight); ++k) {
+      prompt_tokens_ += lists[k].size();
       Job job;
-      job.prompt = std::move((*lists)[k]);
+      job.prompt = std::move(lists[k]);
       job.max_tokens = 1;
       job.pooling = model_.pooling();
       auto input = std::make_shared<Input>();
@@ -125,26 +125,110 @@ ApiResult<std::string> Embedding::wait(const std::function<bool()>& is_wanted) {
       return tl::unexpected<ApiError>(
           input.error() ? api_error(*input.error())
                         : api_error(Error{Code::kCancelled, "the server has stopped"}));
-    std::span<const double> all = input.values();
+    auto made = model_.embedding_head().apply(input.values());
+    if (!made) return tl::unexpected<ApiError>(api_error(made.error()));
+    if (auto taken = take(std::move(*made)); !taken) return taken;
+  }
+  return {};
+}
+
+ApiResult<std::string> Embedding::wait(const std::function<bool()>& is_wanted) {
+  if (model_.embedding_head().is_ranking())
+    return tl::unexpected<ApiError>(
+        ApiError{.message = "this model is a reranker: ask /v1/rerank", .param = "model"});
+  auto lists = encode();
+  if (!lists) return tl::unexpected<ApiError>(std::move(lists.error()));
+  Json data = Json::array();
+  const auto pooled = pool(std::move(*lists), is_wanted, [&](std::vector<double> made) {
+    std::span<const double> all = made;
     if (request_.dimensions && *request_.dimensions > all.size())
-      return tl::unexpected<ApiError>(
+      return ApiResult<void>(tl::unexpected<ApiError>(
           ApiError{.message = fmt::format("this model's embeddings have {} dimensions", all.size()),
                    .param = "dimensions",
-                   .code = "invalid_value"});
+                   .code = "invalid_value"}));
     if (request_.dimensions) all = all.first(*request_.dimensions);
     const std::vector<float> values = normalized(all);
-    Json one{{"object", "embedding"}, {"index", i}};
+    Json one{{"object", "embedding"}, {"index", data.size()}};
     if (request_.is_base64)
       one["embedding"] =
           base64({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
     else
       one["embedding"] = values;
     data.push_back(std::move(one));
-  }
+    return ApiResult<void>();
+  });
+  if (!pooled) return tl::unexpected<ApiError>(pooled.error());
   const Json out{{"object", "list"},
                  {"data", std::move(data)},
                  {"model", model_.name()},
                  {"usage", {{"prompt_tokens", prompt_tokens_}, {"total_tokens", prompt_tokens_}}}};
+  return out.dump();
+}
+
+namespace {
+
+/// The two texts as the model's file wants them.
+Result<std::vector<int32_t>> encode_pair(const HostedModel& model, const std::string& query,
+                                         const std::string& document) {
+  const std::string& prompt = model.embedding_head().prompt();
+  if (prompt.empty()) return model.tokenizer().encode_pair(query, document);
+  // Control tokens are those of the prompt's own text.
+  const size_t at_query = prompt.find("{query}"), at_document = prompt.find("{document}");
+  models::EncodeOptions options;
+  options.add_bos = options.add_eos = false;
+  options.parse_special = true;
+  if (at_query == prompt.npos || at_document == prompt.npos || at_document < at_query)
+    return fail(Code::kUnsupported,
+                "tokenizer.chat_template.rerank has no {{query}} with a {{document}} behind it");
+  std::string text = prompt.substr(0, at_query);
+  std::vector<models::TextRange> literal;
+  const auto put = [&](const std::string& own) {
+    literal.push_back({text.size(), text.size() + own.size()});
+    text += own;
+  };
+  put(query);
+  text += prompt.substr(at_query + 7, at_document - at_query - 7);
+  put(document);
+  text += prompt.substr(at_document + 10);
+  options.literal = literal;
+  return model.tokenizer().encode(text, options);
+}
+
+}  // namespace
+
+ApiResult<std::string> rerank(HostedModel& model, const RerankRequest& request,
+                              const std::function<bool()>& is_wanted) {
+  if (!model.embedding_head().is_ranking())
+    return tl::unexpected<ApiError>(ApiError{
+        .message = "this model is no reranker: its file has no pooling_type 4", .param = "model"});
+  std::vector<std::vector<int32_t>> lists;
+  for (const std::string& document : request.documents) {
+    auto tokens = encode_pair(model, request.query, document);
+    if (!tokens) return tl::unexpected<ApiError>(api_error(tokens.error()));
+    lists.push_back(std::move(*tokens));
+  }
+  Embedding pooling(model, {});
+  std::vector<double> scores;
+  const auto pooled = pooling.pool(std::move(lists), is_wanted, [&](std::vector<double> made) {
+    scores.push_back(made[0]);
+    return ApiResult<void>();
+  });
+  if (!pooled) return tl::unexpected<ApiError>(pooled.error());
+  std::vector<size_t> order(scores.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+  order.resize(std::min<size_t>(order.size(), request.top_n.value_or(UINT32_MAX)));
+  Json results = Json::array();
+  for (const size_t i : order) {
+    Json one{{"index", i}, {"relevance_score", scores[i]}};
+    if (request.has_documents) one["document"] = {{"text", request.documents[i]}};
+    results.push_back(std::move(one));
+  }
+  const size_t tokens = pooling.prompt_tokens();
+  const Json out{{"model", model.name()},
+                 {"object", "list"},
+                 {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}},
+                 {"results", std::move(results)}};
   return out.dump();
 }
 

@@ -21,6 +21,10 @@ class Embedding {
   /// Errors: of the first input that failed; status 499 when nobody wants it any more.
   ApiResult<std::string> wait(const std::function<bool()>& is_wanted);
   size_t prompt_tokens() const { return prompt_tokens_; }
+  /// What the model's head makes of each of `lists`, given to `take` in their order.
+  ApiResult<void> pool(std::vector<std::vector<int32_t>> lists,
+                       const std::function<bool()>& is_wanted,
+                       const std::function<ApiResult<void>(std::vector<double>)>& take);
 
  private:
   class Input;
@@ -30,6 +34,12 @@ class Embedding {
   std::vector<std::shared_ptr<Input>> inputs_;
   size_t prompt_tokens_ = 0;
 };
+
+/// How well each document answers the query, the best first, as the text of a JSON object in the
+/// form of Jina's and Cohere's. Errors: status 400 for a model that is no reranker; as
+/// Embedding::wait().
+ApiResult<std::string> rerank(HostedModel& model, const RerankRequest& request,
+                              const std::function<bool()>& is_wanted);
 
 /// Source: RFC 4648, 4.
 std::string base64(std::string_view bytes);

@@ -95,6 +95,10 @@ Status HostedModel::load() {
   engine_options.path = options_.path;
   auto engine = BM_TRY(make_llama_engine(file, engine_options, tokenizer_->size()));
   if (!engine->writes_text() && !has_pooling) pooling_ = Pooling::kMean;
+  // An encoder's first token stands for the text; what sees only what is before it has the last.
+  embedding_head_ = BM_TRY(models::EmbeddingHead::from_gguf(*file));
+  if (embedding_head_.is_ranking())
+    pooling_ = engine->writes_text() ? Pooling::kLast : Pooling::kFirst;
   context_ = engine->context();
   std::shared_ptr<Drafter> drafter;
   if (options_.draft_tokens > 0 && engine->has_states())
@@ -110,13 +114,15 @@ Status HostedModel::load() {
                                        .sequences = options_.engine.batch.sequences,
                                        .context = context_,
                                        .vocabulary = tokenizer_->size()}));
+  // An encoder's tokens see the whole text: in pieces each would be a text of its own.
+  const uint32_t piece = engine->writes_text() ? options_.engine.batch.piece : 0;
   scheduler_ =
       std::make_unique<Scheduler>(std::move(engine),
                                   Scheduler::Options{.queue_limit = options_.queue_limit,
                                                      .has_prefix_cache = options_.has_prefix_cache,
                                                      .end_tokens = end_tokens(*tokenizer_),
                                                      .draft_tokens = options_.draft_tokens,
-                                                     .prompt_piece = options_.engine.batch.piece,
+                                                     .prompt_piece = piece,
                                                      .drafter = std::move(drafter),
                                                      .idle_unload = options_.idle_unload},
                                   metrics_.get());

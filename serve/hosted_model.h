@@ -11,6 +11,7 @@
 
 #include "models/chat/chat_template.h"
 #include "models/chat_prompt.h"
+#include "models/embedding_head.h"
 #include "models/grammar/vocabulary.h"
 #include "models/sampler_defaults.h"
 #include "serve/chat_format.h"
@@ -63,6 +64,8 @@ class HostedModel {
   /// Of embeddings: as the file says, otherwise the last token's, which has seen all others; of
   /// encoders, whose tokens all have, the mean.
   Pooling pooling() const { return pooling_; }
+  /// What its file has behind pooled hidden states.
+  const models::EmbeddingHead& embedding_head() const { return embedding_head_; }
   struct EncodedChat {
     std::vector<int32_t> tokens;
     bool is_reasoning = false;  ///< the template has opened the reasoning already
@@ -103,6 +106,7 @@ class HostedModel {
   models::SamplerDefaults sampler_defaults_;
   uint32_t context_ = 0;
   Pooling pooling_ = Pooling::kLast;
+  models::EmbeddingHead embedding_head_;
   mutable std::mutex mutex_;
   std::condition_variable loaded_;
   std::optional<Status> status_;  ///< of loading, once it is over

@@ -220,6 +220,33 @@ ApiResult<GenerationRequest> parse_completion(std::string_view body, const Reque
   return r;
 }
 
+ApiResult<RerankRequest> parse_rerank(std::string_view body, const RequestLimits& limits) {
+  const auto json = parse_body(body, limits);
+  if (!json) return tl::unexpected<ApiError>(json.error());
+  RerankRequest r;
+  Fields f(*json);
+  f.text("model", &r.model);
+  if (!f.find("query")) return refuse("query", "'query' is missing");
+  f.text("query", &r.query);
+  const Json* documents = f.find("documents");
+  if (!documents) return refuse("documents", "'documents' is missing");
+  const std::string wanted =
+      fmt::format("1 to {} texts, or objects with a \"text\"", limits.inputs);
+  if (!documents->is_array() || documents->empty() || documents->size() > limits.inputs)
+    return refuse("documents", "'documents' must be " + wanted, "invalid_value");
+  for (const Json& one : *documents) {
+    const Json text = one.is_object() ? one.value("text", Json()) : one;
+    if (!text.is_string())
+      return refuse("documents", "'documents' must be " + wanted, "invalid_value");
+    r.documents.push_back(text.get<std::string>());
+  }
+  take_limit(f, "top_n", 1, &r.top_n);
+  f.flag("return_documents", &r.has_documents);
+  f.ignore({"user"});
+  if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
+  return r;
+}
+
 ApiResult<EmbeddingRequest> parse_embedding(std::string_view body, const RequestLimits& limits) {
   const auto json = parse_body(body, limits);
   if (!json) return tl::unexpected<ApiError>(json.error());

@@ -105,6 +105,15 @@ struct EmbeddingRequest {
 ApiResult<EmbeddingRequest> parse_embedding(std::string_view body,
                                             const RequestLimits& limits = {});
 
+/// In the form of Jina's and Cohere's.
+struct RerankRequest {
+  std::string model, query;
+  std::vector<std::string> documents;
+  std::optional<uint32_t> top_n;  ///< so many of the best; all without
+  bool has_documents = false;     ///< their texts are part of the answer
+};
+ApiResult<RerankRequest> parse_rerank(std::string_view body, const RequestLimits& limits = {});
+
 struct TokenizeRequest {
   std::string model, text;
   bool add_special = true;

@@ -456,6 +456,19 @@ MHD_Result answer_embedding(Exchange& x) {
   return MHD_NO;  // nobody is there
 }
 
+MHD_Result answer_rerank(Exchange& x) {
+  auto request = parse_rerank(x.body);
+  x.body = {};
+  if (!request) return x.refuse(request.error());
+  const auto model = ready_model(x, request->model);
+  if (!model) return x.refuse(model.error());
+  const auto text = rerank(**model, *request, [&] { return x.is_wanted(); });
+  if (text) return x.send(200, *text, kJson);
+  if (text.error().status != 499) return x.refuse(text.error());
+  x.status = 499;
+  return MHD_NO;
+}
+
 MHD_Result answer_tokenize(Exchange& x) {
   const auto request = parse_tokenize(x.body);
   if (!request) return x.refuse(request.error());
@@ -500,6 +513,8 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/completions", answer_completion},
     {"POST", "/v1/responses", answer_response},
     {"POST", "/v1/embeddings", answer_embedding},
+    {"POST", "/v1/rerank", answer_rerank},
+    {"POST", "/rerank", answer_rerank},
     {"POST", "/tokenize", answer_tokenize},
     {"POST", "/detokenize", answer_detokenize},
 };

@@ -876,6 +876,55 @@ class ServeSlow(unittest.TestCase):
                 self.assertEqual("".join(e["choices"][0]["text"] for e in events), alone[0])
                 self.assertEqual(server.stop(), 0)
 
+    def test_what_stands_behind_pooled_states(self):
+        try:
+            import numpy as np
+        except ImportError:
+            self.skipTest("no NumPy")
+        sys.path.insert(0, "tests/oracle")
+        import gguf_numpy
+        documents = ["hi", "it is a bear", "The giant panda (Ailuropoda melanoleuca) is a bear species endemic to China.", "", "panda panda"]
+        with tempfile.TemporaryDirectory() as folder:
+            def serve(name, *options):
+                path = os.path.join(folder, name + ".gguf")
+                subprocess.run([sys.executable, "tests/oracle/random_transformer.py", path, "--vocab", "300", "--context", "512", "--texts", *options], check=True)
+                return Server(model="m=" + path), path
+            # The scores of llama-server (libllama 0.7.0, --reranking) with this file; one text is longer than a piece of a prompt.
+            llama = [-0.1902, -0.1991, -0.1773, -0.1934, -0.2246]
+            server, _ = serve("bert", "--arch", "bert", "--seed", "1", "--tensor", "cls")
+            query = {"query": "what is a panda?", "documents": documents}
+            status, _, data = server.ask("POST", "/v1/rerank", query)
+            self.assertEqual(status, 200, data)
+            got = json.loads(data)
+            self.assertEqual([r["index"] for r in got["results"]], [2, 0, 3, 1, 4])
+            for r in got["results"]:
+                self.assertAlmostEqual(r["relevance_score"], llama[r["index"]], delta=1e-3)
+            self.assertEqual(got["usage"], {"prompt_tokens": 273, "total_tokens": 273})
+            two = json.loads(server.ask("POST", "/rerank", {**query, "documents": [{"text": d} for d in documents], "top_n": 2, "return_documents": True})[2])
+            self.assertEqual(two["results"], [{**r, "document": {"text": documents[r["index"]]}} for r in got["results"][:2]])
+            for wrong, param in (({"query": "a"}, "documents"), ({"documents": ["a"]}, "query"), ({**query, "documents": []}, "documents"),
+                                 ({**query, "documents": [1]}, "documents"), ({**query, "top_n": 0}, "top_n"), ({**query, "x": 1}, "x")):
+                status, _, data = server.ask("POST", "/v1/rerank", wrong)
+                self.assertEqual((status, json.loads(data)["error"]["param"]), (400, param))
+            self.assertIn("/v1/rerank", json.loads(server.ask("POST", "/v1/embeddings", {"input": "a"})[2])["error"]["message"])
+            self.assertEqual(server.stop(), 0)
+            # A language model that says yes or no, by the file's own prompt.
+            server, _ = serve("qwen3", "--arch", "qwen3", "--tensor", "yesno")
+            scores = [r["relevance_score"] for r in json.loads(server.ask("POST", "/v1/rerank", query)[2])["results"]]
+            self.assertEqual(scores, sorted(scores, reverse=True))
+            self.assertTrue(all(0 < s < 1 for s in scores) and len(set(scores)) == 5, scores)
+            self.assertEqual(server.stop(), 0)
+            # Dense layers are linear: theirs of the vectors of the same weights without them.
+            vectors = []
+            for tensors in (["--key", "pooling_type=1"], ["--tensor", "dense2"]):
+                server, path = serve("gemma", "--arch", "gemma-embedding", *tensors)
+                vectors.append(np.array([d["embedding"] for d in json.loads(server.ask("POST", "/v1/embeddings", {"input": documents[:3]})[2])["data"]]))
+                self.assertEqual(server.ask("POST", "/v1/rerank", query)[0], 400)
+                self.assertEqual(server.stop(), 0)
+            file = gguf_numpy.GGUF(path)
+            expected = vectors[0] @ file.get("dense_2.weight").T @ file.get("dense_3.weight").T
+            np.testing.assert_allclose(vectors[1], expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-6)
+
     def test_reasoning_is_an_item_of_its_own(self):
         with tempfile.NamedTemporaryFile("w") as template:
             template.write("{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}<think>")

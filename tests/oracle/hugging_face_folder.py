@@ -32,6 +32,11 @@ CLASSES = {
     "olmo": ("OlmoForCausalLM", True), "cohere2": ("Cohere2ForCausalLM", False), "gpt2": ("GPT2LMHeadModel", False),
     "gptneox": ("GPTNeoXForCausalLM", False), "falcon": ("FalconForCausalLM", False), "gpt-oss": ("GptOssForCausalLM", False),
     "deepseek2": ("DeepseekV2ForCausalLM", False), "deepseek3": ("DeepseekV3ForCausalLM", False),
+    "exaone4": ("Exaone4ForCausalLM", False), "glm4moe": ("Glm4MoeForCausalLM", False), "qwen3next": ("Qwen3NextForCausalLM", False),
+    "mistral3": ("Mistral3ForConditionalGeneration", True), "lfm2": ("Lfm2ForCausalLM", False), "lfm2moe": ("Lfm2MoeForCausalLM", False),
+    "hunyuan-dense": ("HunYuanDenseV1ForCausalLM", False), "hunyuan-moe": ("HunYuanMoEV1ForCausalLM", False),
+    "granitemoe": ("GraniteMoeForCausalLM", True), "granitehybrid": ("GraniteMoeHybridForCausalLM", True),
+    "gemma3n": ("Gemma3nForConditionalGeneration", False),
 }
 NAMES = {
     "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
@@ -59,12 +64,31 @@ OWN = {
                   "ffn_up_shexp": "mlp.shared_experts.up_proj", "ffn_down_shexp": "mlp.shared_experts.down_proj"},
 }
 OWN["deepseek3"] = OWN["deepseek2"]
+LFM = {"attn_norm": "operator_norm", "ffn_norm": "ffn_norm", "attn_output": "self_attn.out_proj", "attn_q_norm": "self_attn.q_layernorm",
+       "attn_k_norm": "self_attn.k_layernorm", "ffn_gate": "feed_forward.w1", "ffn_down": "feed_forward.w2", "ffn_up": "feed_forward.w3",
+       "ffn_gate_inp": "feed_forward.gate"}
+HUNYUAN = {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm", "ffn_gate_inp": "mlp.gate.wg",
+           "ffn_gate_shexp": "mlp.shared_mlp.gate_proj", "ffn_up_shexp": "mlp.shared_mlp.up_proj", "ffn_down_shexp": "mlp.shared_mlp.down_proj"}
+GRANITE = {"ffn_gate_inp": "block_sparse_moe.router.layer", "ffn_down_shexp": "shared_mlp.output_linear"}
+OWN.update({
+    "lfm2": LFM, "lfm2moe": LFM, "hunyuan-dense": HUNYUAN, "hunyuan-moe": HUNYUAN, "granitemoe": GRANITE, "granitehybrid": GRANITE,
+    "glm4moe": {part: OWN["deepseek2"][part] for part in ("ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp")},
+    "gemma3n": {"ffn_norm": "pre_feedforward_layernorm", "inp_gate": "per_layer_input_gate", "proj": "per_layer_projection",
+                "post_norm": "post_per_layer_input_norm", "laurel_l": "laurel.linear_left", "laurel_r": "laurel.linear_right",
+                "laurel_post_norm": "laurel.post_laurel_norm", "altup_router": "altup.modality_router", "altup_router_norm": "altup.router_norm",
+                "altup_predict_coef": "altup.prediction_coefs", "altup_correct_coef": "altup.correction_coefs"}})
+# Of blocks with a state; kernels get a dimension more.
+STATES = {"ssm_a": "A_log", "ssm_d": "D", "ssm_dt": "dt_bias", "ssm_norm": "norm", "ssm_out": "out_proj", "ssm_in": "in_proj", "ssm_ba": "in_proj_ba",
+          "ssm_conv1d": "conv1d"}
 OUTER = {
     "gpt2": {"token_embd": "transformer.wte", "position_embd": "transformer.wpe", "output_norm": "transformer.ln_f"},
     "gptneox": {"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
     "falcon": {"token_embd": "transformer.word_embeddings", "output_norm": "transformer.ln_f"},
 }
 BLOCKS = {"gpt2": "transformer.h.", "gptneox": "gpt_neox.layers.", "falcon": "transformer.h."}
+OUTER.update(dict.fromkeys(("lfm2", "lfm2moe"), {"token_embd_norm": "model.embedding_norm", "output_norm": "model.embedding_norm"}))
+OUTER["gemma3n"] = {"per_layer_token_embd": "model.embed_tokens_per_layer", "per_layer_model_proj": "model.per_layer_model_projection",
+                    "per_layer_proj_norm": "model.per_layer_projection_norm"}
 EXPERTS = {"ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj"}
 MIXTRAL = {"ffn_gate_exps": "w1", "ffn_up_exps": "w3", "ffn_down_exps": "w2"}
 
@@ -98,6 +122,44 @@ def mxfp4(w):
 
 def own_keys(c, m, name):
     """Keys of families that share few with the others."""
+    kv = c.get("num_key_value_heads")
+    if isinstance(kv, list):
+        c["num_key_value_heads"] = max(kv)
+        c["layer_types"] = ["full_attention" if count else "conv" for count in kv]
+    if name.startswith("lfm2"):
+        c["norm_eps"], c["conv_L_cache"], c["block_auto_adjust_ff_dim"] = c.pop("rms_norm_eps"), m["shortconv.l_cache"], False
+        c["num_dense_layers"] = m.get("leading_dense_block_count")
+    if name == "glm4moe":
+        c["n_routed_experts"], c["n_shared_experts"] = c.pop("num_experts"), m["expert_shared_count"]
+        c["first_k_dense_replace"], c["routed_scaling_factor"] = m["leading_dense_block_count"], m["expert_weights_scale"]
+    if name == "qwen3next":
+        c["linear_conv_kernel_dim"], c["linear_key_head_dim"] = m["ssm.conv_kernel"], m["ssm.state_size"]
+        c["linear_num_key_heads"], c["linear_num_value_heads"] = m["ssm.group_count"], m["ssm.time_step_rank"]
+        c["linear_value_head_dim"] = m["ssm.inner_size"] // m["ssm.time_step_rank"]
+        c["layer_types"] = ["full_attention" if i % 4 == 3 else "linear_attention" for i in range(m["block_count"])]
+    if name == "hunyuan-moe":
+        layers = m["block_count"]
+        c["moe_topk"], c["moe_intermediate_size"] = [c.pop("num_experts_per_tok")] * layers, [c["intermediate_size"]] * layers
+    if name.startswith("granite"):
+        c["num_local_experts"] = c.pop("num_experts", 0)
+    if name == "granitehybrid":
+        c["layer_types"] = [{"conv": "mamba", "full_attention": "attention"}[t] for t in c["layer_types"]]
+        c["shared_intermediate_size"] = c.pop("shared_expert_intermediate_size")
+        c["mamba_n_heads"], c["mamba_d_head"] = m["ssm.time_step_rank"], m["ssm.inner_size"] // m["ssm.time_step_rank"]
+        c["mamba_n_groups"], c["mamba_d_state"], c["mamba_d_conv"] = m["ssm.group_count"], m["ssm.state_size"], m["ssm.conv_kernel"]
+        c["position_embedding_type"] = "rope" if m["rope.scaling.finetuned"] else None
+    if name == "exaone4":
+        c["sliding_window"] = c.get("sliding_window")
+    if name == "mistral3":
+        del c["partial_rotary_factor"]
+        if "rope_scaling" in c:
+            c["rope_parameters"] = {**c.pop("rope_scaling"), "rope_theta": c.pop("rope_theta"), "mscale": 1.0, "mscale_all_dim": 1.0,
+                                    "llama_4_scaling_beta": m["attention.temperature_scale"]}
+    if name == "gemma3n":
+        c["hidden_size_per_layer_input"], c["num_kv_shared_layers"] = m["embedding_length_per_layer_input"], m["attention.shared_kv_layers"]
+        c["intermediate_size"] = [c["intermediate_size"]] * m["block_count"]
+        c["activation_sparsity_pattern"] = [0.95 if s > 0 else 0.0 for s in m["activation_sparsity_scale"]]
+        c["vocab_size_per_layer_input"] = c["vocab_size"] = m["vocab_size"]
     if name == "gpt2":
         for ours, theirs in (("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head"),
                              ("max_position_embeddings", "n_positions"), ("intermediate_size", "n_inner")):
@@ -151,10 +213,10 @@ def config_of(g, arch, name):
     if "attention.layer_norm_epsilon" in m:
         c[{"starcoder2": "norm_epsilon", "nemotron": "norm_eps"}.get(name, "layer_norm_eps")] = m["attention.layer_norm_epsilon"]
     if "logit_scale" in m:
-        c["logits_scaling" if name == "granite" else "logit_scale"] = m["logit_scale"]
+        c["logits_scaling" if name.startswith("granite") else "logit_scale"] = m["logit_scale"]
     if name == "mixtral":
         c["num_local_experts"] = c.pop("num_experts")
-    if name == "qwen3moe":
+    if name in ("qwen3moe", "qwen3next", "lfm2moe", "glm4moe"):
         c["norm_topk_prob"] = True
     if name.startswith("gemma"):
         c["query_pre_attn_scalar"] = c["head_dim"]
@@ -169,6 +231,9 @@ def config_of(g, arch, name):
         c["rope_scaling"] = {"rope_type": "yarn", "factor": m["rope.scaling.factor"],
                              "original_max_position_embeddings": m["rope.scaling.original_context_length"]}
     own_keys(c, m, name)
+    if name in ("mistral3", "gemma3n"):  # with pictures
+        tie = c.pop("tie_word_embeddings")
+        c = {"architectures": c.pop("architectures"), "text_config": {**c, "tie_word_embeddings": tie}}
     return c
 
 
@@ -178,18 +243,49 @@ def tensors_of(g, arch, name, config, packed=False):
     for key, t in g.tensors.items():
         w = g.get(key)
         words = key.split(".")
-        if words[-1] == "weight" and words[-2].endswith("norm") and (name.startswith("gemma") or name == "nemotron"):
+        is_less = name in ("gemma", "gemma2", "gemma3", "nemotron", "qwen3next")
+        if words[-1] == "weight" and words[-2].endswith("norm") and words[-2] != "ssm_norm" and is_less:
             w = w - np.float32(1)
         if words[0].startswith("rope_f"):
             continue  # config.json says it
+        if words[0] in ("altup_proj", "altup_unembd_proj"):
+            stem = {"altup_proj": "model.altup_projections", "altup_unembd_proj": "model.altup_unembed_projections"}[words[0]]
+            for i in range(len(w)):
+                yield f"{stem}.{i}.weight", w[i]
+            continue
         if words[0] != "blk":
             outer = OUTER.get(name, {}).get(words[0]) or {
                 "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}[words[0]]
             yield f"{outer}.{words[1]}", w
             continue
-        part, kind, block = words[2], words[3], f"{BLOCKS.get(name, 'model.layers.')}{words[1]}."
+        part, kind, block = words[2], (words + ["weight"])[3], f"{BLOCKS.get(name, 'model.layers.')}{words[1]}."
         if part == "exp_probs_b":
-            yield block + "mlp.gate.e_score_correction_bias", w
+            yield block + ("feed_forward.expert_bias" if name == "lfm2moe" else "mlp.gate.e_score_correction_bias"), w
+            continue
+        if part == "altup_correct_scale":
+            yield block + "altup.correct_output_scale", w
+            continue
+        if part == "shortconv":
+            yield f"{block}conv.{kind}.weight", w[:, None] if kind == "conv" else w
+            continue
+        if part in STATES:
+            stem = block + ("mamba." if name == "granitehybrid" else "linear_attn.") + STATES[part]
+            w = np.log(-w).reshape(-1) if part == "ssm_a" else w[:, None] if part == "ssm_conv1d" and kind == "weight" else w
+            yield stem if part in ("ssm_a", "ssm_d", "ssm_dt") else f"{stem}.{kind}", w.reshape(-1) if part in ("ssm_norm", "ssm_d") else w
+            continue
+        if name == "qwen3next" and part in ("attn_qkv", "attn_gate"):
+            if part == "attn_qkv":  # of every head of keys its query, its key, its values and their gates
+                groups, keys = config["linear_num_key_heads"], config["linear_key_head_dim"]
+                q, k, v = np.split(w, [groups * keys, 2 * groups * keys])
+                parts = [x.reshape(groups, -1, x.shape[1]) for x in (q, k, v, g.get(key.replace("attn_qkv", "attn_gate")))]
+                yield block + "linear_attn.in_proj_qkvz.weight", np.concatenate(parts, 1).reshape(-1, w.shape[1])
+            continue
+        if name.startswith("granite") and part in ("ffn_gate_exps", "ffn_up_exps", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_exps"):
+            if part == "ffn_down_exps":
+                yield block + "block_sparse_moe.output_linear.weight", w
+            elif part.startswith("ffn_gate"):
+                stem = "block_sparse_moe" if part.endswith("_exps") else "shared_mlp"
+                yield f"{block}{stem}.input_linear.weight", np.concatenate([w, g.get(key.replace("ffn_gate_", "ffn_up_"))], -2)
             continue
         if part == "attn_sinks":
             yield block + "self_attn.sinks", w
@@ -216,6 +312,9 @@ def tensors_of(g, arch, name, config, packed=False):
             w = halves(w, config["num_attention_heads" if part == "attn_q" else "num_key_value_heads"])
         if part in EXPERTS:
             for e in range(len(w)):
+                if name == "lfm2moe":
+                    yield f"{block}feed_forward.experts.{e}.{MIXTRAL[part]}.{kind}", w[e]
+                    continue
                 yield (f"{block}block_sparse_moe.experts.{e}.{MIXTRAL[part]}.{kind}" if name == "mixtral"
                        else f"{block}mlp.experts.{e}.{EXPERTS[part]}.{kind}"), w[e]
         elif part == "ffn_gate_inp_shexp":
@@ -252,7 +351,10 @@ def convert(source, out, name=None, dtype="F32", shards=1, extra=None, packed=Fa
     config = {**config_of(g, arch, name), **({"quantization_config": {"quant_method": "mxfp4"}} if packed else {}), **(extra or {})}
     with open(f"{out}/config.json", "w") as f:
         json.dump(config, f)
-    tensors = list(tensors_of(g, arch, name, config, packed))
+    tensors = list(tensors_of(g, arch, name, config.get("text_config", config), packed))
+    if "text_config" in config:
+        tensors = [("model.language_model." + key.removeprefix("model.") if key.startswith("model.") else key, w) for key, w in tensors]
+        tensors.append(("model.vision_tower.patch.weight", np.zeros((2, 2), np.float32)))
     if shards == 1:
         save(f"{out}/model.safetensors", tensors, dtype)
         return
@@ -309,6 +411,16 @@ def with_longrope(path):
         "type": "longrope", **{f"{kind}_factor": tensors[f"rope_factors_{kind}.weight"].tolist() for kind in ("long", "short")}}}
 
 
+def with_alpha(path):
+    """Hunyuan's base of rotations for long texts: alpha^(d / (d - 2)) times the one that is told."""
+    import random_transformer
+    g = gg.GGUF(path)
+    length = g.metadata["hunyuan-dense.embedding_length"] // g.metadata["hunyuan-dense.attention.head_count"]
+    g.metadata["hunyuan-dense.rope.freq_base"] = 10000.0 * 50.0 ** (length / (length - 2))
+    random_transformer.write(path, g.metadata, {name: g.get(name) for name in g.tensors})
+    return {"rope_theta": 10000.0, "rope_scaling": {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0}}
+
+
 def random_models(folder, models):
     """Random weights of every model of `models`: names of CLASSES, and options of random_transformer.py."""
     import random_transformer
@@ -316,8 +428,11 @@ def random_models(folder, models):
         name, *rest = options.split()
         path = f"{folder}/{number}.gguf"
         packed = name == "gpt-oss-mxfp4"
-        change = {"llama-llama3": with_llama3, "phi3-longrope": with_longrope}.get(name)
-        name = name.removesuffix("-mxfp4").removesuffix("-llama3").removesuffix("-longrope")
+        change = {"llama-llama3": with_llama3, "phi3-longrope": with_longrope, "hunyuan-dense-alpha": with_alpha,
+                  "exaone4-letters": lambda path: {"sliding_window_pattern": "LLG"},
+                  "lfm2-indices": lambda path: {"layer_types": None, "full_attn_idxs": [2, 4]}}.get(name)
+        for suffix in ("-mxfp4", "-llama3", "-longrope", "-alpha", "-letters", "-indices"):
+            name = name.removesuffix(suffix)
         arch = {"mixtral": "llama", "deepseek3": "deepseek2"}.get(name, name)
         more = ["--tensor", "moe"] if name == "mixtral" else []
         sys.argv = ["random_transformer.py", path, "--arch", arch, *more, *rest]

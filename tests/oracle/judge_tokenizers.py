@@ -22,6 +22,8 @@ sys.path.insert(0, HERE)
 import random_texts  # noqa: E402
 
 INSIDE = "/tmp/judge_tokenizers"
+# "gpt2" with merges of characters, as Gemma 4's.
+CHARACTER_PRES = ["granite-embed-multi-311m", "mmbert", "sarvam-moe"]
 NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6
 
 
@@ -173,9 +175,12 @@ def main():
     with_marks = [t + rng.choice(marks) + rng.choice(texts) for t in texts[:60]]
     base = byte_level("")
     is_bad = False
-    for name in a.names or ["llama", "gemma4", "t5", "bert", "rwkv", *pre_names()]:
+    for name in a.names or ["llama", "gemma4", *CHARACTER_PRES, "t5", "bert", "rwkv", *pre_names()]:
         if name in ("llama", "gemma4", "t5"):
             tokens, meta = sentence_pieces(name)
+        elif name in CHARACTER_PRES:
+            tokens, meta = sentence_pieces("gemma4")
+            meta = {**meta, "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": name}
         elif name == "bert":
             tokens, meta = word_pieces()
         elif name == "rwkv":

@@ -86,7 +86,8 @@ def write(path, metadata, tensors):
     kinds = {}
     for key, value in metadata.items():
         if isinstance(value, list):
-            kinds[key] = (9, 7 if isinstance(value[0], bool) else 6 if isinstance(value[0], float) else 8 if isinstance(value[0], str) else 4)
+            kinds[key] = (9, 7 if isinstance(value[0], bool) else 6 if isinstance(value[0], float) else 8 if isinstance(value[0], str)
+                          else 5 if key.endswith("token_type") else 4)  # llama.cpp wants these with a sign
             continue
         kinds[key] = (7, None) if isinstance(value, bool) else (8, None) if isinstance(value, str) else (6, None) if isinstance(value, float) else (4, None)
     listed = [(name, list(reversed(x.shape)), "F32", x.tobytes()) for name, x in tensors.items()]

@@ -232,7 +232,7 @@ def main():
     for name, value in (("dim", 96), ("heads", 6), ("layers", 0), ("ffn", 160), ("vocab", 64), ("context", 128), ("seed", 1)):
         ap.add_argument("--" + name, type=int, default=value)
     ap.add_argument("--key", action="append", default=[], help="name=value, without the architecture's prefix")
-    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn, apart, dense, nogate, mixnorm, fusedup, plainup, gateup, biases, tied, indexer, scales")
+    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn, apart, dense, nogate, mixnorm, fusedup, plainup, gateup, biases, tied, indexer, scales, cls, yesno, dense2")
     ap.add_argument("--texts", action="store_true", help="a vocabulary of bytes and numbers, 259 tokens at least")
     ap.add_argument("--without", action="append", default=[], help="no tensor whose name has this in it")
     a = ap.parse_args()
@@ -692,6 +692,18 @@ def main():
             linear(b + "ffn_gate", ffn, a.dim, everywhere)
         linear(b + "ffn_up", ffn * (2 if is_fused else 1), a.dim, everywhere)
         linear(b + "ffn_down", a.dim, ffn, everywhere or "downbias" in words)
+    # Behind pooled hidden states: a reranker's head, the dense layers of sentence-transformers.
+    if "cls" in a.tensor:
+        t["cls.weight"], t["cls.bias"] = matrix(a.dim, a.dim), bias(a.dim)
+        t["cls.output.weight"], t["cls.output.bias"] = matrix(1, a.dim), bias(1)
+        m[p + "pooling_type"] = 4
+    if "yesno" in a.tensor:
+        t["cls.output.weight"] = matrix(2, a.dim)
+        m.update({p + "pooling_type": 4, p + "classifier.output_labels": ["yes", "no"],
+                  "tokenizer.chat_template.rerank": "<s>Q: {query} D: {document}</s>"})
+    if "dense2" in a.tensor:
+        t["dense_2.weight"], t["dense_3.weight"] = matrix(3 * a.dim, a.dim), matrix(a.dim, 3 * a.dim)
+        m.update({p + "dense_2_feat_out": 3 * a.dim, p + "dense_3_feat_in": 3 * a.dim, p + "pooling_type": 1})
     if a.texts:
         m["tokenizer.ggml.model"] = "llama"
         m["tokenizer.ggml.tokens"] = ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)] + [f"t{i}" for i in range(259, a.vocab)]

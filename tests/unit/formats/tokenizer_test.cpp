@@ -115,6 +115,30 @@ TEST(CharacterBpeTokenizer, JoinsCharactersInTheOrderOfTheMerges) {
   EXPECT_EQ(t->decode(encode(*t, " hé  llo\n")), " hé  llo\n");
 }
 
+/// Files that say "gpt2" and join characters.
+TEST(CharacterBpeTokenizer, ByteLevelFilesMayJoinCharactersByName) {
+  std::vector<TestToken> words;
+  for (const char* c : {"▁", "h", "e", "l", "o", "he", "ll", "▁he", "\n", "\n\n"})
+    words.push_back({c, 0});
+  const auto with = [&](const char* pre) {
+    GgufBuilder b = tokenizer_file("gpt2", spm_tokens(words));
+    b.text("tokenizer.ggml.pre", pre);
+    b.strings("tokenizer.ggml.merges", {"h e", "▁ he", "l l", "\n \n"});
+    b.u32("tokenizer.ggml.bos_token_id", 1);
+    return open(b);
+  };
+  for (const char* pre : {"gemma4", "granite-embed-multi-311m", "sarvam-moe"}) {
+    const auto t = with(pre);
+    EXPECT_EQ(t->adds_bos(), std::string_view(pre) != "sarvam-moe") << pre;
+    EXPECT_EQ(pieces(*t, "hello  he\n\nhe"), (Strings{"he", "ll", "o", " ", " he", "\n\n", "he"}))
+        << pre;
+    EXPECT_EQ(encode(*t, "é"), (Ids{3 + 0xC3, 3 + 0xA9})) << pre;
+  }
+  // Words and lines begin with a mark.
+  EXPECT_EQ(pieces(*with("mmbert"), "hello  he\n\nhe"),
+            (Strings{" he", "ll", "o", " ", " he", "\n\n", " he"}));
+}
+
 TEST(SpmTokenizer, FindsControlTokensOnlyWhenAsked) {
   const auto t = open(tokenizer_file("llama", spm_tokens(spm_words())));
   EXPECT_EQ(encode(*t, "<|im_end|>", true), (Ids{271}));

@@ -84,6 +84,25 @@ TEST(HuggingFace, FoldersOfEveryFamilyDo) {
                 "gptneox",
                 "falcon",
                 "gpt-oss",
+                "exaone4",
+                "exaone4-letters --key attention.sliding_window=5 --key "
+                "attention.sliding_window_pattern=3",
+                "glm4moe",
+                "qwen3next",
+                "mistral3",
+                "mistral3 --key rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
+                "rope.scaling.original_context_length=16 --key "
+                "rope.scaling.yarn_log_multiplier=1.0 --key attention.temperature_scale=0.1",
+                "lfm2",
+                "lfm2-indices",
+                "lfm2moe",
+                "hunyuan-dense",
+                "hunyuan-dense-alpha",
+                "hunyuan-moe",
+                "granitemoe",
+                "granitehybrid --key ssm.group_count=1",
+                "granitehybrid --key ssm.group_count=1 --key rope.scaling.finetuned=true",
+                "gemma3n",
                 "deepseek2",
                 "deepseek2 --tensor plainq",
                 "deepseek3 --tensor probsbias --key expert_gating_func=2",
@@ -173,6 +192,31 @@ TEST(HuggingFace, SaysWhatItDoesNotDo) {
                 .message.find("new"),
             std::string::npos);
   EXPECT_EQ(refusal_of(std::string(100, '[')).code, Code::kCorrupt);
+  // Of single families.
+  const auto refusal = [&](const char* name, const char* keys) {
+    const std::string rest = small.substr(small.find(",") + 1);
+    return refusal_of(fmt::format(R"({{"architectures": ["{}"],{}, {}}})", name, rest, keys))
+        .message;
+  };
+  const auto expect = [&](const char* name, const char* keys, const char* text) {
+    EXPECT_NE(refusal(name, keys).find(text), std::string::npos) << refusal(name, keys);
+  };
+  expect("LlamaForCausalLM", R"("num_key_value_heads": [2, 1])", "differs between layers");
+  expect("Lfm2ForCausalLM", R"("num_key_value_heads": 2, "full_attn_idxs": [1])", "full_attn_idxs");
+  expect("Lfm2ForCausalLM", R"("num_key_value_heads": 2, "conv_bias": true)", "conv_bias");
+  expect("PhiForCausalLM", R"("qk_layernorm": true)", "qk_layernorm");
+  expect("Exaone4ForCausalLM",
+         R"("num_key_value_heads": 2, "sliding_window": 4, "sliding_window_pattern": "LX")",
+         "letters");
+  expect("GraniteMoeHybridForCausalLM",
+         R"("layer_types": ["mamba"], "mamba_n_groups": 2, "shared_intermediate_size": 8)",
+         "mamba_n_groups");
+  expect(
+      "GraniteMoeHybridForCausalLM",
+      R"("layer_types": ["mamba"], "time_step_limit": [0.0, 0.5], "shared_intermediate_size": 8)",
+      "time_step_limit");
+  expect("Ministral3ForCausalLM", R"("num_key_value_heads": 2, "sliding_window": 4)",
+         "sliding_window");
 }
 
 }  // namespace

@@ -1,0 +1,48 @@
+#pragma once
+// What becomes of a text's pooled hidden state in files that have more layers behind it: the dense
+// layers of sentence-transformers, and the head of a reranker. Computed on the host: a text has one
+// such vector.
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/gguf.h"
+
+namespace bm::models {
+
+class EmbeddingHead {
+ public:
+  /// A head without layers where the file has none.
+  /// Errors: kUnsupported, kCorrupt naming the tensor.
+  static Result<EmbeddingHead> from_gguf(const GgufFile& file);
+
+  /// Whether the result is a score of how well a text answers another (pooling_type 4).
+  bool is_ranking() const { return is_ranking_; }
+  /// Of rerankers that are language models: a text with {query} and {document} in it.
+  const std::string& prompt() const { return prompt_; }
+
+  /// Pooled hidden state → embedding, or scores of the labels, the first of which counts.
+  /// Errors: kCorrupt for another number of components than the file's layers have.
+  Result<std::vector<double>> apply(std::vector<double> pooled) const;
+
+ private:
+  struct Layer {
+    std::string name;
+    size_t columns = 0;
+    std::vector<float> weights;  ///< [rows, columns]
+    std::vector<float> bias;     ///< of `rows`, or none
+  };
+  static Result<std::optional<Layer>> read_layer(const GgufFile& file, const std::string& name);
+  std::vector<Layer> layers_;
+  bool is_ranking_ = false;
+  bool has_first_ = false;    ///< tanh follows layers_[0]
+  bool has_softmax_ = false;  ///< scores of labels sum to 1
+  std::string prompt_;
+};
+
+/// Tensors that EmbeddingHead reads, and nobody else.
+bool is_embedding_head(std::string_view tensor);
+
+}  // namespace bm::models

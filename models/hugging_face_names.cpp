@@ -1,0 +1,389 @@
+// Classes of transformers, and what becomes of their tensors' names: by tables.
+#include "models/hugging_face_names.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "models/model_error.h"
+
+namespace bm::models {
+
+using namespace folder_traits;
+
+namespace {
+
+// Source: transformers, configuration_*.py, as kModels.
+constexpr const char* kGemma3nDefaults =
+    R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"num_attention_heads":8,
+        "num_key_value_heads":2,"head_dim":256,"hidden_act":"gelu_pytorch_tanh",
+        "sliding_window":512,"sliding_window_pattern":5,"rope_theta":1e6,
+        "rope_local_base_freq":10000.0,"final_logit_softcapping":30.0,
+        "hidden_size_per_layer_input":256,"altup_num_inputs":4,"altup_active_idx":0,
+        "num_kv_shared_layers":15,"tie_word_embeddings":true})";
+constexpr const char* kGraniteMoeDefaults =
+    R"({"rms_norm_eps":1e-6,"max_position_embeddings":2048,"embedding_multiplier":1.0,
+        "logits_scaling":1.0,"residual_multiplier":1.0,"attention_multiplier":1.0,
+        "num_local_experts":8,"num_experts_per_tok":2,"shared_intermediate_size":0,
+        "mamba_n_heads":128,"mamba_n_groups":1,"mamba_d_state":256,"mamba_d_conv":4,
+        "mamba_expand":2})";
+constexpr const char* kLfm2Defaults =
+    R"({"norm_eps":1e-5,"max_position_embeddings":128000,"num_key_value_heads":8,
+        "rope_theta":1e6,"conv_L_cache":3,"block_multiple_of":256,"block_ffn_dim_multiplier":1.0,
+        "block_auto_adjust_ff_dim":true,"norm_topk_prob":true,"tie_word_embeddings":true})";
+constexpr const char* kMinistral3Defaults =
+    R"({"rms_norm_eps":1e-5,"max_position_embeddings":131072,"num_key_value_heads":8,
+        "head_dim":128,"rope_theta":1e6})";
+
+// Source: transformers, configuration_*.py (defaults), modeling_*.py (order of rotary pairs).
+constexpr FolderModel kModels[] = {
+    {"LlamaForCausalLM", "llama", kTurnedHalves,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":2048})"},
+    {"MistralForCausalLM", "llama", kTurnedHalves | kPlainWindow,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":131072,"num_key_value_heads":8,
+         "sliding_window":4096})"},
+    {"MixtralForCausalLM", "llama", kTurnedHalves | kBlockExperts | kPlainWindow,
+     R"({"rms_norm_eps":1e-5,"rope_theta":1e6,"max_position_embeddings":131072,
+         "num_key_value_heads":8,"num_local_experts":8,"num_experts_per_tok":2})"},
+    {"ArceeForCausalLM", "arcee", kTurnedHalves,
+     R"({"rms_norm_eps":1e-5,"max_position_embeddings":4096,"hidden_act":"relu2"})"},
+    {"CohereForCausalLM", "command-r", 0,
+     R"({"layer_norm_eps":1e-5,"max_position_embeddings":8192,"logit_scale":0.0625,
+         "tie_word_embeddings":true})"},
+    {"Cohere2ForCausalLM", "cohere2", kOwnWindows,
+     R"({"layer_norm_eps":1e-5,"max_position_embeddings":8192,"logit_scale":0.0625,
+         "sliding_window":4096,"sliding_window_pattern":4,"tie_word_embeddings":true})"},
+    {"GemmaForCausalLM", "gemma", kGainsFromOne,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":8192,"num_attention_heads":16,
+         "num_key_value_heads":16,"head_dim":256,"hidden_act":"gelu_pytorch_tanh",
+         "tie_word_embeddings":true})"},
+    {"Gemma2ForCausalLM", "gemma2", kGainsFromOne | kPostNorms | kOwnWindows,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":8192,"num_attention_heads":8,
+         "num_key_value_heads":4,"head_dim":256,"hidden_act":"gelu_pytorch_tanh",
+         "query_pre_attn_scalar":256,"sliding_window":4096,"sliding_window_pattern":2,
+         "final_logit_softcapping":30.0,"attn_logit_softcapping":50.0,
+         "tie_word_embeddings":true})"},
+    {"Gemma3ForCausalLM", "gemma3", kGainsFromOne | kPostNorms | kOwnWindows,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":131072,"num_attention_heads":8,
+         "num_key_value_heads":4,"head_dim":256,"hidden_act":"gelu_pytorch_tanh",
+         "query_pre_attn_scalar":256,"sliding_window":4096,"sliding_window_pattern":6,
+         "rope_theta":1e6,"rope_local_base_freq":10000.0,"tie_word_embeddings":true})"},
+    {"Gemma3ForConditionalGeneration", "gemma3", kGainsFromOne | kPostNorms | kOwnWindows,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":131072,"num_attention_heads":8,
+         "num_key_value_heads":4,"head_dim":256,"hidden_act":"gelu_pytorch_tanh",
+         "query_pre_attn_scalar":256,"sliding_window":4096,"sliding_window_pattern":6,
+         "rope_theta":1e6,"rope_local_base_freq":10000.0,"tie_word_embeddings":true})"},
+    {"DeepseekV2ForCausalLM", "deepseek2", 0,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":2048,"routed_scaling_factor":1.0,
+         "scoring_func":"softmax","first_k_dense_replace":0})"},
+    {"DeepseekV3ForCausalLM", "deepseek2", 0,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":4096,"routed_scaling_factor":2.5,
+         "scoring_func":"sigmoid","topk_method":"noaux_tc","norm_topk_prob":true,
+         "first_k_dense_replace":3,"n_group":8,"topk_group":4})"},
+    {"FalconForCausalLM", "falcon", kGroupedHeads,
+     R"({"layer_norm_eps":1e-5,"max_position_embeddings":2048,"multi_query":true,
+         "parallel_attn":true,"hidden_act":"gelu","tie_word_embeddings":true})"},
+    {"GPT2LMHeadModel", "gpt2", kTransposed,
+     R"({"layer_norm_eps":1e-5,"max_position_embeddings":1024,"hidden_act":"gelu_new",
+         "tie_word_embeddings":true})"},
+    {"GPTNeoXForCausalLM", "gptneox", kGroupedHeads,
+     R"({"layer_norm_eps":1e-5,"max_position_embeddings":2048,"partial_rotary_factor":0.25,
+         "use_parallel_residual":true,"hidden_act":"gelu"})"},
+    {"GptOssForCausalLM", "gpt-oss", kPostNorms | kOwnWindows,
+     R"({"rms_norm_eps":1e-5,"max_position_embeddings":131072,"num_key_value_heads":8,
+         "head_dim":64,"rope_theta":150000.0,"sliding_window":128,"sliding_window_pattern":2,
+         "num_local_experts":128,"num_experts_per_tok":4})"},
+    {"Glm4ForCausalLM", "glm4", kPostNorms,
+     R"({"rms_norm_eps":1.5625e-7,"max_position_embeddings":131072,"partial_rotary_factor":0.5})"},
+    {"GraniteForCausalLM", "granite", kTurnedHalves,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":2048,"embedding_multiplier":1.0,
+         "logits_scaling":1.0,"residual_multiplier":1.0,"attention_multiplier":1.0})"},
+    {"NemotronForCausalLM", "nemotron", kGainsFromOne,
+     R"({"norm_eps":1e-5,"max_position_embeddings":4096,"partial_rotary_factor":0.5,
+         "hidden_act":"relu2"})"},
+    {"OlmoForCausalLM", "olmo", kTurnedHalves,
+     R"({"max_position_embeddings":2048,"layer_norm_eps":1e-5})"},
+    {"Olmo2ForCausalLM", "olmo2", kPostNorms,
+     R"({"rms_norm_eps":1e-5,"max_position_embeddings":2048})"},
+    {"Olmo3ForCausalLM", "olmo2", kPostNorms | kOwnWindows,
+     R"({"rms_norm_eps":1e-5,"max_position_embeddings":2048,"sliding_window":4096,
+         "sliding_window_pattern":4})"},
+    {"OlmoeForCausalLM", "olmoe", 0,
+     R"({"rms_norm_eps":1e-5,"max_position_embeddings":4096,"num_experts":64,
+         "num_experts_per_tok":8})"},
+    {"PhiForCausalLM", "phi2", 0,
+     R"({"layer_norm_eps":1e-5,"max_position_embeddings":2048,"partial_rotary_factor":0.5,
+         "hidden_act":"gelu_new"})"},
+    {"Phi3ForCausalLM", "phi3", kPlainWindow,
+     R"({"rms_norm_eps":1e-5,"max_position_embeddings":4096,
+         "original_max_position_embeddings":4096})"},
+    {"Qwen2ForCausalLM", "qwen2", 0,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"num_key_value_heads":32})"},
+    {"Qwen2MoeForCausalLM", "qwen2moe", 0,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"num_key_value_heads":16,
+         "num_experts":60,"num_experts_per_tok":4})"},
+    {"Qwen3ForCausalLM", "qwen3", 0,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"num_key_value_heads":32,
+         "head_dim":128})"},
+    {"Qwen3MoeForCausalLM", "qwen3moe", 0,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"num_key_value_heads":4,
+         "num_experts":128,"num_experts_per_tok":8})"},
+    {"SeedOssForCausalLM", "seed_oss", kPostNorms,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":524288})"},
+    {"SmolLM3ForCausalLM", "smollm3", kTurnedHalves,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"rope_theta":2e6,
+         "num_key_value_heads":4,"tie_word_embeddings":true})"},
+    {"StableLmForCausalLM", "stablelm", 0,
+     R"({"layer_norm_eps":1e-5,"max_position_embeddings":4096,"partial_rotary_factor":0.25,
+         "use_parallel_residual":false})"},
+    {"Starcoder2ForCausalLM", "starcoder2", kPlainWindow,
+     R"({"norm_epsilon":1e-5,"max_position_embeddings":4096,"num_key_value_heads":2,
+         "hidden_act":"gelu_pytorch_tanh","tie_word_embeddings":true})"},
+    {"Exaone4ForCausalLM", "exaone4", kPostNorms | kOwnWindows,
+     R"({"rms_norm_eps":1e-5,"max_position_embeddings":2048,"num_key_value_heads":32,
+         "sliding_window":4096,"sliding_window_pattern":4})"},
+    {"Gemma3nForCausalLM", "gemma3n", kPostNorms | kOwnWindows, kGemma3nDefaults},
+    {"Gemma3nForConditionalGeneration", "gemma3n", kPostNorms | kOwnWindows, kGemma3nDefaults},
+    {"Glm4MoeForCausalLM", "glm4moe", kPostNorms,
+     R"({"rms_norm_eps":1e-5,"max_position_embeddings":131072,"num_key_value_heads":8,
+         "partial_rotary_factor":0.5,"num_experts":128,"num_experts_per_tok":8,
+         "moe_intermediate_size":1408,"n_shared_experts":1,"routed_scaling_factor":1.0,
+         "first_k_dense_replace":1,"norm_topk_prob":true,"scoring_func":"sigmoid"})"},
+    {"GraniteMoeForCausalLM", "granitemoe", kTurnedHalves, kGraniteMoeDefaults},
+    {"GraniteMoeSharedForCausalLM", "granitemoe", kTurnedHalves, kGraniteMoeDefaults},
+    {"GraniteMoeHybridForCausalLM", "granitehybrid", kTurnedHalves, kGraniteMoeDefaults},
+    {"HunYuanDenseV1ForCausalLM", "hunyuan-dense", 0,
+     R"({"rms_norm_eps":1e-5,"max_position_embeddings":2048})"},
+    {"HunYuanMoEV1ForCausalLM", "hunyuan-moe", 0,
+     R"({"rms_norm_eps":1e-5,"max_position_embeddings":2048,"num_experts":1,"moe_topk":1})"},
+    {"Lfm2ForCausalLM", "lfm2", 0, kLfm2Defaults},
+    {"Lfm2MoeForCausalLM", "lfm2moe", 0, kLfm2Defaults},
+    {"Ministral3ForCausalLM", "mistral3", kTurnedHalves, kMinistral3Defaults},
+    {"Mistral3ForConditionalGeneration", "mistral3", kTurnedHalves, kMinistral3Defaults},
+    {"Qwen3NextForCausalLM", "qwen3next", kGainsFromOne | kPostNorms,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"num_key_value_heads":2,
+         "head_dim":256,"partial_rotary_factor":0.25,"num_experts":512,"num_experts_per_tok":10,
+         "norm_topk_prob":true,"linear_conv_kernel_dim":4,"linear_key_head_dim":128,
+         "linear_value_head_dim":128,"linear_num_key_heads":16,"linear_num_value_heads":32,
+         "moe_intermediate_size":512,"shared_expert_intermediate_size":512})"},
+};
+
+// --- tensors -----------------------------------------------------------------------------------
+
+struct Name {
+  std::string_view theirs, ours;
+};
+
+constexpr Name kOuterNames[] = {
+    {"model.embed_tokens.", "token_embd."},
+    {"model.norm.", "output_norm."},
+    {"model.final_layernorm.", "output_norm."},
+    {"lm_head.", "output."},
+    {"wte.", "token_embd."},
+    {"wpe.", "position_embd."},
+    {"word_embeddings.", "token_embd."},
+    {"embed_in.", "token_embd."},
+    {"ln_f.", "output_norm."},
+    {"final_layer_norm.", "output_norm."},
+    {"embed_out.", "output."},
+    {"model.embedding_norm.", "token_embd_norm."},
+    {"model.embed_tokens_per_layer.", "per_layer_token_embd."},
+    {"model.per_layer_model_projection.", "per_layer_model_proj."},
+    {"model.per_layer_projection_norm.", "per_layer_proj_norm."},
+};
+
+/// Matrices with a number each that are one tensor.
+constexpr Name kOuterStacks[] = {
+    {"model.altup_projections.", "altup_proj.weight"},
+    {"model.altup_unembed_projections.", "altup_unembd_proj.weight"},
+};
+
+/// Behind "model.layers.N.", "h.N." and "layers.N.".
+constexpr Name kBlockNames[] = {
+    {"ln_1.", "attn_norm."},
+    {"ln_2.", "ffn_norm."},
+    {"ln_mlp.", "attn_norm."},
+    {"ln_attn.", "attn_norm_2."},
+    {"attn.c_attn.", "attn_qkv."},
+    {"attn.c_proj.", "attn_output."},
+    {"attention.query_key_value.", "attn_qkv."},
+    {"attention.dense.", "attn_output."},
+    {"self_attention.query_key_value.", "attn_qkv."},
+    {"self_attention.dense.", "attn_output."},
+    {"mlp.dense_h_to_4h.", "ffn_up."},
+    {"mlp.dense_4h_to_h.", "ffn_down."},
+    {"self_attn.q_a_proj.", "attn_q_a."},
+    {"self_attn.q_a_layernorm.", "attn_q_a_norm."},
+    {"self_attn.q_b_proj.", "attn_q_b."},
+    {"self_attn.kv_a_proj_with_mqa.", "attn_kv_a_mqa."},
+    {"self_attn.kv_a_layernorm.", "attn_kv_a_norm."},
+    {"self_attn.kv_b_proj.", "attn_kv_b."},
+    {"self_attn.sinks", "attn_sinks.weight"},
+    {"self_attn.out_proj.", "attn_output."},
+    {"self_attn.q_layernorm.", "attn_q_norm."},
+    {"self_attn.k_layernorm.", "attn_k_norm."},
+    {"self_attn.query_layernorm.", "attn_q_norm."},
+    {"self_attn.key_layernorm.", "attn_k_norm."},
+    {"operator_norm.", "attn_norm."},
+    {"ffn_norm.", "ffn_norm."},
+    {"conv.conv.", "shortconv.conv."},
+    {"conv.in_proj.", "shortconv.in_proj."},
+    {"conv.out_proj.", "shortconv.out_proj."},
+    {"feed_forward.w1.", "ffn_gate."},
+    {"feed_forward.w2.", "ffn_down."},
+    {"feed_forward.w3.", "ffn_up."},
+    {"feed_forward.gate.", "ffn_gate_inp."},
+    {"feed_forward.expert_bias", "exp_probs_b.bias"},
+    {"linear_attn.A_log", "ssm_a"},
+    {"linear_attn.dt_bias", "ssm_dt.bias"},
+    {"linear_attn.conv1d.", "ssm_conv1d."},
+    {"linear_attn.in_proj_ba.", "ssm_ba."},
+    {"linear_attn.in_proj_qkvz.", "attn_qkv_and_gate."},
+    {"linear_attn.norm.", "ssm_norm."},
+    {"linear_attn.out_proj.", "ssm_out."},
+    {"mamba.A_log", "ssm_a"},
+    {"mamba.D", "ssm_d"},
+    {"mamba.dt_bias", "ssm_dt.bias"},
+    {"mamba.conv1d.", "ssm_conv1d."},
+    {"mamba.in_proj.", "ssm_in."},
+    {"mamba.norm.", "ssm_norm."},
+    {"mamba.out_proj.", "ssm_out."},
+    {"altup.correct_output_scale", "altup_correct_scale.weight"},
+    {"altup.correction_coefs.", "altup_correct_coef."},
+    {"altup.modality_router.", "altup_router."},
+    {"altup.prediction_coefs.", "altup_predict_coef."},
+    {"altup.router_norm.", "altup_router_norm."},
+    {"laurel.linear_left.", "laurel_l."},
+    {"laurel.linear_right.", "laurel_r."},
+    {"laurel.post_laurel_norm.", "laurel_post_norm."},
+    {"per_layer_input_gate.", "inp_gate."},
+    {"per_layer_projection.", "proj."},
+    {"post_per_layer_input_norm.", "post_norm."},
+    {"mlp.gate.wg.", "ffn_gate_inp."},
+    {"mlp.shared_mlp.gate_proj.", "ffn_gate_shexp."},
+    {"mlp.shared_mlp.up_proj.", "ffn_up_shexp."},
+    {"mlp.shared_mlp.down_proj.", "ffn_down_shexp."},
+    {"block_sparse_moe.router.layer.", "ffn_gate_inp."},
+    {"block_sparse_moe.input_linear.", "ffn_gate_and_up_exps."},
+    {"block_sparse_moe.output_linear.", "ffn_down_exps."},
+    {"shared_mlp.input_linear.", "ffn_gate_and_up_shexp."},
+    {"shared_mlp.output_linear.", "ffn_down_shexp."},
+    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+    {"mlp.router.", "ffn_gate_inp."},
+    {"mlp.shared_experts.gate_proj.", "ffn_gate_shexp."},
+    {"mlp.shared_experts.up_proj.", "ffn_up_shexp."},
+    {"mlp.shared_experts.down_proj.", "ffn_down_shexp."},
+    {"input_layernorm.", "attn_norm."},
+    {"self_attn.q_proj.", "attn_q."},
+    {"self_attn.k_proj.", "attn_k."},
+    {"self_attn.v_proj.", "attn_v."},
+    {"self_attn.qkv_proj.", "attn_qkv."},
+    {"self_attn.o_proj.", "attn_output."},
+    {"self_attn.dense.", "attn_output."},
+    {"self_attn.q_norm.", "attn_q_norm."},
+    {"self_attn.k_norm.", "attn_k_norm."},
+    {"pre_feedforward_layernorm.", "ffn_norm."},
+    {"post_feedforward_layernorm.", "post_ffw_norm."},
+    {"post_self_attn_layernorm.", "post_attention_norm."},
+    {"post_mlp_layernorm.", "post_ffw_norm."},
+    {"mlp.gate_proj.", "ffn_gate."},
+    {"mlp.up_proj.", "ffn_up."},
+    {"mlp.down_proj.", "ffn_down."},
+    {"mlp.gate_up_proj.", "ffn_up."},
+    {"mlp.c_fc.", "ffn_up."},
+    {"mlp.c_proj.", "ffn_down."},
+    {"mlp.fc1.", "ffn_up."},
+    {"mlp.fc2.", "ffn_down."},
+    {"mlp.gate.", "ffn_gate_inp."},
+    {"block_sparse_moe.gate.", "ffn_gate_inp."},
+    {"mlp.shared_expert_gate.", "ffn_gate_inp_shexp."},
+    {"mlp.shared_expert.gate_proj.", "ffn_gate_shexp."},
+    {"mlp.shared_expert.up_proj.", "ffn_up_shexp."},
+    {"mlp.shared_expert.down_proj.", "ffn_down_shexp."},
+};
+
+/// Behind the number of a block: masks and frequencies that are made anew.
+constexpr std::string_view kIdle[] = {"attn.bias", "attn.masked_bias", "attention.bias",
+                                      "attention.masked_bias"};
+
+/// Behind "mlp.experts.E.", "block_sparse_moe.experts.E." and "feed_forward.experts.E.".
+constexpr Name kExpertNames[] = {
+    {"gate_proj.weight", "ffn_gate_exps.weight"}, {"up_proj.weight", "ffn_up_exps.weight"},
+    {"down_proj.weight", "ffn_down_exps.weight"}, {"w1.weight", "ffn_gate_exps.weight"},
+    {"w3.weight", "ffn_up_exps.weight"},          {"w2.weight", "ffn_down_exps.weight"},
+};
+
+}  // namespace
+
+Result<const FolderModel*> find_folder_model(std::string_view name) {
+  std::string known;
+  for (const FolderModel& model : kModels) {
+    if (name == model.name) return &model;
+    known += std::string(known.empty() ? "" : ", ") + model.name;
+  }
+  return fail(Code::kUnsupported, "config.json: architecture {} is not supported (known: {})",
+              quote_name(name), known);
+}
+
+std::optional<uint32_t> take_number(std::string_view* text, uint32_t limit) {
+  uint32_t number = 0;
+  const char* end = text->data() + text->size();
+  const auto [at, error] = std::from_chars(text->data(), end, number);
+  if (error != std::errc() || at == end || *at != '.' || number >= limit) return std::nullopt;
+  text->remove_prefix(static_cast<size_t>(at - text->data()) + 1);
+  return number;
+}
+
+bool take_prefix(std::string_view* text, std::string_view prefix) {
+  if (!text->starts_with(prefix)) return false;
+  text->remove_prefix(prefix.size());
+  return true;
+}
+
+FolderPlace place_of(const FolderModel& model, uint32_t blocks, std::string_view name) {
+  std::string_view rest = name;
+  // Models that see have a model of language in them.
+  for (const std::string_view part : {"vision_tower.", "multi_modal_projector.", "visual.",
+                                      "audio_tower.", "embed_vision.", "embed_audio."})
+    if (name.starts_with(part) || name.starts_with("model." + std::string(part))) return {};
+  if (name.starts_with("mtp.")) return {};
+  std::string own;
+  if (take_prefix(&rest, "model.language_model."))
+    own = "model." + std::string(rest);
+  else if (take_prefix(&rest, "language_model."))
+    own = rest;
+  if (!own.empty()) rest = own;
+  if (rest.ends_with("rotary_emb.inv_freq")) return {};
+  if (!take_prefix(&rest, "transformer.")) take_prefix(&rest, "gpt_neox.");
+  for (const auto& [theirs, ours] : kOuterStacks)
+    if (take_prefix(&rest, theirs)) {
+      const auto part = take_number(&rest, kMaxFolderExperts);
+      return part && rest == "weight" ? FolderPlace{std::string(ours), part}
+                                      : FolderPlace{std::string(name), {}};
+    }
+  for (const Name& n : kOuterNames)
+    if (take_prefix(&rest, n.theirs)) return {std::string(n.ours) + std::string(rest), {}};
+  if (!take_prefix(&rest, "model.layers.") && !take_prefix(&rest, "h.") &&
+      !take_prefix(&rest, "layers."))
+    return {std::string(name), {}};
+  const auto layer = take_number(&rest, kMaxFolderBlocks);
+  if (!layer) return {std::string(name), {}};
+  if (std::ranges::find(kIdle, rest) != std::end(kIdle) || *layer >= blocks) return {};
+  const std::string block = fmt::format("blk.{}.", *layer);
+  if (take_prefix(&rest, "post_attention_layernorm."))
+    return {block +
+                (model.words & kPostNorms && std::string_view(model.architecture) != "glm4"
+                     ? "post_attention_norm."
+                     : "ffn_norm.") +
+                std::string(rest),
+            {}};
+  if (take_prefix(&rest, "mlp.experts.") || take_prefix(&rest, "block_sparse_moe.experts.") ||
+      take_prefix(&rest, "feed_forward.experts."))
+    if (const auto expert = take_number(&rest, kMaxFolderExperts))
+      for (const Name& n : kExpertNames)
+        if (rest == n.theirs) return {block + std::string(n.ours), expert};
+  for (const Name& n : kBlockNames)
+    if (take_prefix(&rest, n.theirs)) return {block + std::string(n.ours) + std::string(rest), {}};
+  return {std::string(name), {}};
+}
+
+}  // namespace bm::models
