@@ -41,6 +41,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check_generation(bm::serve::parse_chat(body));
   check_generation(bm::serve::parse_completion(body));
   check_generation(bm::serve::parse_response(body));
+  const auto embedding = bm::serve::parse_embedding(body);
+  check_error(embedding);
+  check(!embedding || embedding->texts.empty() || embedding->token_lists.empty());
+  const auto rerank = bm::serve::parse_rerank(body);
+  check_error(rerank);
+  check(!rerank || (!rerank->documents.empty() && (!rerank->top_n || *rerank->top_n >= 1)));
   check_error(bm::serve::parse_tokenize(body));
   check_error(bm::serve::parse_detokenize(body));
   // The same text in pieces of any size is cut at the same place.
