@@ -515,6 +515,8 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/embeddings", answer_embedding},
     {"POST", "/v1/rerank", answer_rerank},
     {"POST", "/rerank", answer_rerank},
+    {"POST", "/v1/reranking", answer_rerank},
+    {"POST", "/reranking", answer_rerank},
     {"POST", "/tokenize", answer_tokenize},
     {"POST", "/detokenize", answer_detokenize},
 };

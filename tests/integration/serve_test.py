@@ -900,8 +900,9 @@ class ServeSlow(unittest.TestCase):
             for r in got["results"]:
                 self.assertAlmostEqual(r["relevance_score"], llama[r["index"]], delta=1e-3)
             self.assertEqual(got["usage"], {"prompt_tokens": 273, "total_tokens": 273})
-            two = json.loads(server.ask("POST", "/rerank", {**query, "documents": [{"text": d} for d in documents], "top_n": 2, "return_documents": True})[2])
-            self.assertEqual(two["results"], [{**r, "document": {"text": documents[r["index"]]}} for r in got["results"][:2]])
+            for path in ("/rerank", "/v1/reranking", "/reranking"):
+                two = json.loads(server.ask("POST", path, {**query, "documents": [{"text": d} for d in documents], "top_n": 2, "return_documents": True})[2])
+                self.assertEqual(two["results"], [{**r, "document": {"text": documents[r["index"]]}} for r in got["results"][:2]])
             for wrong, param in (({"query": "a"}, "documents"), ({"documents": ["a"]}, "query"), ({**query, "documents": []}, "documents"),
                                  ({**query, "documents": [1]}, "documents"), ({**query, "top_n": 0}, "top_n"), ({**query, "x": 1}, "x")):
                 status, _, data = server.ask("POST", "/v1/rerank", wrong)
