@@ -67,10 +67,9 @@ TEST_P(Surface, ArangeTakesBeginEndAndStep) {
 TEST_P(Surface, ExtremesOfNoElementsAreAnErrorNamingAxisAndShape) {
   const Tensor x = count({3, 0, 2});
   using Run = std::function<Tensor()>;
-  const std::vector<Run> runs = {[&] { return x.max({1}); },   [&] { return x.min({1}); },
-                                 [&] { return x.max(); },      [&] { return x.argmax(1); },
-                                 [&] { return x.argmin(1); },  [&] { return x.max({-2}, true); },
-                                 [&] { return x.softmax(1); }, [&] { return x.logsumexp({1}); }};
+  const std::vector<Run> runs = {[&] { return x.max({1}); },  [&] { return x.min({1}); },
+                                 [&] { return x.max(); },     [&] { return x.argmax(1); },
+                                 [&] { return x.argmin(1); }, [&] { return x.max({-2}, true); }};
   for (size_t i = 0; i < runs.size(); ++i) {
     const std::string message = message_of(runs[i]);
     EXPECT_NE(message.find("axis 1 of [3, 0, 2]"), std::string::npos) << i << ": " << message;
@@ -79,6 +78,10 @@ TEST_P(Surface, ExtremesOfNoElementsAreAnErrorNamingAxisAndShape) {
   EXPECT_NE(message_of([&] { x.argmax(); }).find("no elements"), std::string::npos);
   EXPECT_TRUE(has_values(x.max({0}), {0, 2}, {})) << "the axis itself is not empty";
   EXPECT_TRUE(has_values(x.sum({1}), {3, 2}, {0, 0, 0, 0, 0, 0}));
+  // These have an identity: PyTorch's results, too.
+  EXPECT_TRUE(has_values(x.softmax(1), {3, 0, 2}, {}));
+  const std::vector<double> none(6, -kInf);
+  EXPECT_TRUE(has_values(x.logsumexp({1}), {3, 2}, none));
 }
 
 TEST_P(Surface, IntegersToNegativePowersAreAnError) {
