@@ -124,15 +124,16 @@ set(BM_TEST_ENVIRONMENT "BM_PLUGIN_DIR=${CMAKE_BINARY_DIR}/lib"
   "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks.lsan:print_suppressions=0")
 
 # What every entry of a gtest program has in common: bm_test_entries(NAME PROGRAM program [LABELS unit]
-# [PARTS n] [FILTER pattern] [LIMIT seconds] [ENVIRONMENT A=b …]). One ctest entry, or n with a share of the
-# tests each: 2,000 process starts cost more than the tests themselves.
+# [PARTS n] [FILTER pattern] [LIMIT seconds] [ENVIRONMENT A=b …] [DAILY n]). One ctest entry, or n with a share of
+# the tests each: 2,000 process starts cost more than the tests themselves. DAILY n: an n-th of the tests, another one
+# every day.
 #
 # Labels that say when an entry runs: none of them, in every `tools/test`; slow, in `tools/test --all` too,
 # which is what continuous integration runs; long (hours), only in `tools/test --long`; hw, by hand on a GPU.
 # No entry without one of these takes more than a minute on two idle cores. LIMIT is for an idle machine:
 # ctest multiplies it (cmake/TestLimits.cmake).
 function(bm_test_entries name)
-  cmake_parse_arguments(ARG "" "PROGRAM;PARTS;FILTER;LIMIT" "LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "" "PROGRAM;PARTS;FILTER;LIMIT;DAILY" "LABELS;ENVIRONMENT" ${ARGN})
   if(NOT BM_TESTS)
     return()
   endif()
@@ -152,6 +153,11 @@ function(bm_test_entries name)
   if(ARG_FILTER)
     set(filter "--gtest_filter=${ARG_FILTER}")
   endif()
+  set(command ${ARG_PROGRAM})
+  if(ARG_DAILY)
+    set(command sh -c "GTEST_TOTAL_SHARDS=${ARG_DAILY} GTEST_SHARD_INDEX=$(($(date +%s) / 86400 % ${ARG_DAILY})) exec \"$0\" \"$@\""
+      $<TARGET_FILE:${ARG_PROGRAM}>)
+  endif()
   foreach(part RANGE 1 ${ARG_PARTS})
     set(entry ${name})
     if(ARG_PARTS GREATER 1)
@@ -162,7 +168,7 @@ function(bm_test_entries name)
       math(EXPR index "${part} - 1")
       list(APPEND environment GTEST_TOTAL_SHARDS=${ARG_PARTS} GTEST_SHARD_INDEX=${index})
     endif()
-    add_test(NAME ${entry} COMMAND ${ARG_PROGRAM} --gtest_brief=1 ${filter} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    add_test(NAME ${entry} COMMAND ${command} --gtest_brief=1 ${filter} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${entry} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_LIMIT}
       ENVIRONMENT "${environment}")
   endforeach()
