@@ -1,6 +1,17 @@
-"""Time-outs that grow with the load of the machine: ctest hands the factor down (cmake/TestLimits.cmake)."""
+"""What every script of tests needs of its surroundings.
+
+Time-outs grow with the load of the machine: ctest hands the factor down (cmake/TestLimits.cmake).
+
+A shell without job control ignores SIGINT and SIGQUIT for what it runs in the background, and all below inherits
+that: a signal that comes before a program has a handler of its own would be lost. Importing this undoes it.
+"""
 
 import os
+import signal
+
+for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, action)
 
 
 def seconds(idle):
