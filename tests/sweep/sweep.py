@@ -77,7 +77,7 @@ def subjects():
         Subject("generate-cpu", GENERATE, "CPU:LLVM", warm=True), Subject("generate-cpu-cold", GENERATE, "CPU:LLVM"),
         Subject("selftest-cpu", ["selftest"], "CPU:LLVM", warm=True), Subject("selftest-cpu-cold", ["selftest"], "CPU:LLVM"),
         Subject("bake-cpu", bake, "CPU:LLVM", bake=True),
-        Subject("generate-clang", GENERATE, "CPU:CLANG", warm=True), Subject("selftest-clang", ["selftest"], "CPU:CLANG", slow=True),
+        Subject("generate-clang", GENERATE, "CPU:CLANG", warm=True), Subject("selftest-clang", ["selftest"], "CPU:CLANG", warm=True), Subject("selftest-clang-cold", ["selftest"], "CPU:CLANG", slow=True),
         Subject("generate-cl", GENERATE, "CL", warm=True), Subject("selftest-cl", ["selftest"], "CL", warm=True),
         Subject("generate-nv", GENERATE, "NV:PTX", front=nv, warm=True), Subject("selftest-nv", ["selftest"], "NV:PTX", front=nv, warm=True, slow=True),
         Subject("generate-amd", GENERATE, "AMD", front=amd, warm=True), Subject("selftest-amd", ["selftest"], "AMD", front=amd, warm=True, slow=True),
