@@ -3,8 +3,8 @@
 #include <bit>
 #include <vector>
 
+#include "runtime/base/half.h"
 #include "tests/sim/ptx/exec.h"
-#include "tests/sim/ptx/formats.h"
 
 namespace bm::sim::ptx {
 
