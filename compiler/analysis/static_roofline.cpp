@@ -193,11 +193,32 @@ class Counter {
         return slots(s.copy == CopyKind::kAsync ? 1 : 2);
       case StmtKind::kMma:
       case StmtKind::kWarpgroupMma: return mma(s, times);
+      case StmtKind::kTensor: return tensor(s, times);
       case StmtKind::kBarrier:
       case StmtKind::kPipe:
       case StmtKind::kPrefetch: return slots(1);
       case StmtKind::kAssign:
       case StmtKind::kFault: return;
+    }
+  }
+
+  /// Slots of one sub-group; products are all that the group's have, so a share of them each.
+  void tensor(const Stmt& s, double times) {
+    const double sub_groups = std::max(1.0, static_cast<double>(p_.block) / target_.sub_group);
+    const auto slots = [&](double all, double first) {
+      out_.sub_group_slots += (all + first / sub_groups) * times;
+    };
+    switch (s.tensor) {
+      case TensorOp::kAllocate: return slots(6, 6);
+      case TensorOp::kMma: {
+        constexpr double kBytesOfK = 128, kSteps = 4;
+        const double k = kBytesOfK / static_cast<double>(item_size(s.matrix));
+        out_.mma_ops += 2.0 * TensorMemory::kLanes * s.accumulators * k * times / sub_groups;
+        return slots(2, 8 + 3 * kSteps);
+      }
+      case TensorOp::kWait: return slots(2, 0);
+      case TensorOp::kLoad: return slots(3.0 + static_cast<double>(s.step), 0);
+      case TensorOp::kFree: return slots(4, 2);
     }
   }
 

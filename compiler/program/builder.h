@@ -74,6 +74,15 @@ class Builder {
   void warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register,
                      uint32_t accumulators, uint32_t array, const std::array<ValueId, 4>& words,
                      ValueId byte, const TileLayout& tile, bool is_new_sum);
+  // See TensorOp. `byte`, `barrier`: of local array `array`.
+  void allocate_tensor(BlockId block, uint32_t array, ValueId byte, uint32_t columns);
+  void tensor_mma(BlockId block, const MatrixInfo& info, uint32_t columns, uint32_t array,
+                  std::array<ValueId, 2> bytes, std::array<TileLayout, 2> tiles, ValueId barrier,
+                  ValueId is_added);
+  void wait_tensor(BlockId block, uint32_t array, ValueId barrier, ValueId parity);
+  void load_tensor(BlockId block, uint32_t first_register, uint32_t accumulators, uint32_t times,
+                   ValueId at);
+  void free_tensor(BlockId block, uint32_t columns);
   /// Contiguous elements, at an address that is a multiple of them all.
   void store_together(BlockId block, int param, ValueId index, std::vector<ValueId> values,
                       ValueId gate);

@@ -125,6 +125,47 @@ void Builder::warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t firs
   program_.blocks[block].stmts.push_back(std::move(s));
 }
 
+void Builder::allocate_tensor(BlockId block, uint32_t array, ValueId byte, uint32_t columns) {
+  Stmt s{.kind = StmtKind::kTensor, .begin = byte, .step = columns};
+  s.tensor = TensorOp::kAllocate;
+  s.local = array;
+  program_.blocks[block].stmts.push_back(std::move(s));
+}
+
+void Builder::tensor_mma(BlockId block, const MatrixInfo& info, uint32_t columns, uint32_t array,
+                         std::array<ValueId, 2> bytes, std::array<TileLayout, 2> tiles,
+                         ValueId barrier, ValueId is_added) {
+  Stmt s{.kind = StmtKind::kTensor, .begin = barrier, .end = is_added};
+  s.tensor = TensorOp::kMma;
+  s.matrix = info.in;
+  s.accumulators = columns;
+  s.local = array;
+  s.tiles = tiles;
+  s.operands = {bytes[0], bytes[1]};
+  program_.blocks[block].stmts.push_back(std::move(s));
+}
+
+void Builder::wait_tensor(BlockId block, uint32_t array, ValueId barrier, ValueId parity) {
+  Stmt s{.kind = StmtKind::kTensor, .value = parity, .begin = barrier};
+  s.tensor = TensorOp::kWait;
+  s.local = array;
+  program_.blocks[block].stmts.push_back(std::move(s));
+}
+
+void Builder::load_tensor(BlockId block, uint32_t first_register, uint32_t accumulators,
+                          uint32_t times, ValueId at) {
+  Stmt s{.kind = StmtKind::kTensor, .value = at, .step = times, .target = first_register};
+  s.tensor = TensorOp::kLoad;
+  s.accumulators = accumulators;
+  program_.blocks[block].stmts.push_back(std::move(s));
+}
+
+void Builder::free_tensor(BlockId block, uint32_t columns) {
+  Stmt s{.kind = StmtKind::kTensor, .step = columns};
+  s.tensor = TensorOp::kFree;
+  program_.blocks[block].stmts.push_back(std::move(s));
+}
+
 void Builder::store_together(BlockId block, int param, ValueId at, std::vector<ValueId> values,
                              ValueId gate) {
   Stmt s{.kind = StmtKind::kStore,

@@ -131,6 +131,7 @@ class Printer {
         case StmtKind::kCopy:
         case StmtKind::kPipe:
         case StmtKind::kWarpgroupMma: line(depth, beside(s)); break;
+        case StmtKind::kTensor: line(depth, tensor(s)); break;
         case StmtKind::kBarrier: line(depth, "barrier"); break;
         case StmtKind::kFault:
           line(depth, fmt::format("fault at v{}: {}", s.begin, p_.faults[s.target]));
@@ -157,16 +158,35 @@ class Printer {
     __builtin_unreachable();
   }
 
+  static std::string tile(const Stmt& s, size_t side) {
+    return fmt::format("[v{}]{}", side == 0 ? s.operands.front() : s.operands.back(),
+                       s.tiles[side].is_transposed ? " transposed" : "");
+  }
+
   static std::string warpgroup_mma(const Stmt& s) {
-    const auto tile = [&](size_t side) {
-      return fmt::format("[v{}]{}", side == 0 ? s.operands.front() : s.operands.back(),
-                         s.tiles[side].is_transposed ? " transposed" : "");
-    };
-    std::string left = tile(0);
+    std::string left = tile(s, 0);
     if (s.operands.size() > 2)
       left = fmt::format("v{}", fmt::join(s.operands.begin(), s.operands.end() - 1, " v"));
     return fmt::format("matrix {} r{}…{} local {}{} {}", dtype_name(s.matrix), s.target,
-                       s.is_new_sum ? " new" : "", s.local, left, tile(1));
+                       s.is_new_sum ? " new" : "", s.local, left, tile(s, 1));
+  }
+
+  static std::string tensor(const Stmt& s) {
+    switch (s.tensor) {
+      case TensorOp::kAllocate:
+        return fmt::format("tensor memory of {} columns, local {}[v{}]", s.step, s.local, s.begin);
+      case TensorOp::kMma:
+        return fmt::format("matrix {} tensor memory, {} columns, local {}{}{} if v{}, then [v{}]",
+                           dtype_name(s.matrix), s.accumulators, s.local, tile(s, 0), tile(s, 1),
+                           s.end, s.begin);
+      case TensorOp::kWait:
+        return fmt::format("wait for local {}[v{}], phase v{}", s.local, s.begin, s.value);
+      case TensorOp::kLoad:
+        return fmt::format("r{}… {} × {} = tensor memory [v{}]", s.target, s.step, s.accumulators,
+                           s.value);
+      case TensorOp::kFree: return fmt::format("free {} columns of tensor memory", s.step);
+    }
+    __builtin_unreachable();
   }
 
   static std::string beside(const Stmt& s) {

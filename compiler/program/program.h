@@ -117,6 +117,23 @@ enum class PipeOp : uint8_t {
   kSettle,     ///< the kMma so far on `accumulators` accumulators from target are done by all lanes
 };
 
+/// What a group does with tensor memory, in the order of a kernel: all work-items come to each of
+/// these. Products announce themselves at two mbarriers in turn, of 8 bytes each from byte `begin`
+/// of local array `local` on. PTX ISA 9.0: tcgen05, mbarrier.
+enum class TensorOp : uint8_t {
+  kAllocate,  ///< `step` columns by the first sub-group; and starts the mbarriers. Takes
+              ///< TensorMemory::kSharedBytes from byte `begin` on. A barrier of the group
+  kMma,   ///< accumulators += product of two tiles of 128 bytes of K in shared memory, `operands`
+          ///< bytes from the start of `local`: TensorMemory::kLanes rows, `accumulators`
+          ///< columns. One work-item issues it. Where `end` is false they count as zeros before.
+          ///< The mbarrier is the one at byte `begin`
+  kWait,  ///< until the phase of parity `value` of the mbarrier at byte `begin` is complete
+  kLoad,  ///< registers from target on = `step` times `accumulators` of tensor memory, from
+          ///< `value` (lane << 16 | column) on, 16 lanes each time; laid out as kMma's of
+          ///< StmtKind. Waits for them
+  kFree,  ///< frees `step` columns. A barrier of the group
+};
+
 enum class StmtKind : uint8_t {
   kLet,
   kLoop,
@@ -134,6 +151,7 @@ enum class StmtKind : uint8_t {
                   ///< `operands` bytes from the start of array `local`; see TileLayout. A warpgroup
                   ///< (four sub-groups) issues it together, asynchronously. Five `operands`: A is
                   ///< in registers, words as of kMma for mma.sync, then the byte of B's tile
+  kTensor,        ///< see TensorOp
   kBarrier,       ///< all work-items of a group arrive, and see each other's local stores so far
   kFault,         ///< reports Program::faults[target] at element `begin` and ends the process
 };
@@ -174,17 +192,18 @@ struct Stmt {
   /// kStore of a vector without a gate: non-temporal where its address is a multiple of its
   /// size. Visible to others when the call ends, like every store. kPrefetch: not into L1.
   bool is_streamed = false;
-  bool is_local = false;                 ///< kPrefetch: of local array `target`
-  BlockId body = kNone;                  ///< kLoop, kIf
-  DType matrix = DType::kF16;            ///< kMma: of the operands
-  bool has_signed_right = false;         ///< kMma of uint8: B is int8
-  uint32_t accumulators = 4;             ///< kMma: accumulators
-  bool is_new_sum = false;               ///< kWarpgroupMma: accumulators count as zeros before
-  CopyKind copy = CopyKind::kAsync;      ///< kCopy
-  PipeOp pipe = PipeOp::kCommitCopies;   ///< kPipe
-  uint32_t param = 0;                    ///< kCopy
-  uint32_t local = 0;                    ///< kWarpgroupMma
-  std::array<TileLayout, 2> tiles = {};  ///< kWarpgroupMma: of A, B
+  bool is_local = false;                  ///< kPrefetch: of local array `target`
+  BlockId body = kNone;                   ///< kLoop, kIf
+  DType matrix = DType::kF16;             ///< kMma: of the operands
+  bool has_signed_right = false;          ///< kMma of uint8: B is int8
+  uint32_t accumulators = 4;              ///< kMma: accumulators
+  bool is_new_sum = false;                ///< kWarpgroupMma: accumulators count as zeros before
+  CopyKind copy = CopyKind::kAsync;       ///< kCopy
+  PipeOp pipe = PipeOp::kCommitCopies;    ///< kPipe
+  TensorOp tensor = TensorOp::kAllocate;  ///< kTensor
+  uint32_t param = 0;                     ///< kCopy
+  uint32_t local = 0;                     ///< kWarpgroupMma
+  std::array<TileLayout, 2> tiles = {};   ///< kWarpgroupMma: of A, B
   /// kStore, in work-groups kLocalStore: the elements contiguous with `value`, at an address that
   /// is a multiple of them all. kMma: words of A's fragment, then of B's, laid out as MatrixInfo
   /// says. For mma.sync work-item 4·g + t holds, of a tile of K = 8 words, words t and t+4 of row g

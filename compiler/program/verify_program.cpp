@@ -183,6 +183,7 @@ class Verifier {
     if (s.kind == StmtKind::kFault) return use(s.begin);
     if (s.kind == StmtKind::kCopy) return copy(s);
     if (s.kind == StmtKind::kWarpgroupMma) return warpgroup_mma(s);
+    if (s.kind == StmtKind::kTensor) return tensor(s);
     // Only orders what is there.
     if (s.kind == StmtKind::kPipe && (s.pipe <= PipeOp::kProxyFence || s.pipe == PipeOp::kOrder))
       return {};
@@ -263,6 +264,38 @@ class Verifier {
                    s.accumulators % 4 == 0 && s.accumulators <= 128
                ? Status{}
                : fail(Code::kInternal, "program {}: malformed warpgroup MMA", p_.name);
+  }
+
+  Status tensor(const Stmt& s) {
+    const auto malformed = [&] {
+      return fail(Code::kInternal, "program {}: malformed use of tensor memory", p_.name);
+    };
+    if (divergence_ != 0)
+      return fail(Code::kInternal, "program {}: tensor memory that some work-items may not reach",
+                  p_.name);
+    for (const ValueId v : {s.begin, s.value})
+      if (v != kNone) {
+        BM_TRY(use(v));
+        if (p_.type(v) != Type{DType::kI64, 1}) return bad(v, "tensor memory at no int64 index");
+      }
+    const bool is_loaded = s.tensor == TensorOp::kLoad, is_freed = s.tensor == TensorOp::kFree;
+    if (is_loaded) {
+      Stmt all = s;
+      all.accumulators *= static_cast<uint32_t>(s.step);
+      BM_TRY(accumulators(all));
+    }
+    if (!is_loaded && !is_freed && (!is_bytes(s.local) || s.begin == kNone)) return malformed();
+    if ((is_loaded || s.tensor == TensorOp::kWait) && s.value == kNone) return malformed();
+    if (s.tensor != TensorOp::kMma) return {};
+    BM_TRY(use(s.end));
+    BM_TRY(read(s.local));
+    for (const ValueId v : s.operands) {
+      BM_TRY(use(v));
+      if (p_.type(v) != Type{DType::kI64, 1}) return bad(v, "tile at no int64 index");
+    }
+    return s.operands.size() == 2 && s.accumulators % 16 == 0 && s.accumulators <= 256
+               ? Status{}
+               : malformed();
   }
 
   Status matrix(const Stmt& s) const {

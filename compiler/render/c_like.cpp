@@ -104,6 +104,7 @@ void CLike::statement(const Stmt& s) {
     case StmtKind::kMma: return matrix(s);
     case StmtKind::kCopy:
     case StmtKind::kPipe:
+    case StmtKind::kTensor:
     case StmtKind::kWarpgroupMma: return beside(s);
     case StmtKind::kBarrier: return barrier();
   }

@@ -143,6 +143,7 @@ void LlvmText::statement(const Stmt& s) {
     case StmtKind::kCopy:
     case StmtKind::kPipe:
     case StmtKind::kWarpgroupMma:
+    case StmtKind::kTensor:
     case StmtKind::kFault:
     case StmtKind::kBarrier: return memory_statement(s);
   }

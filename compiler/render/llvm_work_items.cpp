@@ -320,6 +320,7 @@ void LlvmWorkItems::memory_statement(const Stmt& s) {
     case StmtKind::kMma: return matrix(s);
     case StmtKind::kCopy:
     case StmtKind::kPipe:
+    case StmtKind::kTensor:
     case StmtKind::kWarpgroupMma: return beside(s);
     case StmtKind::kBarrier: return barrier();
     case StmtKind::kPrefetch: return;

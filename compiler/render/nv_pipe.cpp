@@ -91,6 +91,32 @@ uint64_t descriptor_bits(const TileLayout& tile) {
   return kSwizzle128 << 62 | kEightLines >> kDescriptorShift << 32 | leading << 16;
 }
 
+std::string_view tensor_mma_name(const Stmt& s) {
+  return s.matrix == DType::kF32 ? "tcgen05.mma.cta_group::1.kind::tf32"
+                                 : "tcgen05.mma.cta_group::1.kind::f16";
+}
+
+/// Source: CUTLASS 4, cute/arch/mma_sm100_desc.hpp, InstrDescriptor. The interpreter of tests has
+/// the fields from the table of PTX ISA 9.0, "Instruction Descriptor".
+uint32_t tensor_mma_descriptor(const Stmt& s) {
+  constexpr uint32_t kSumF32 = 1;
+  const uint32_t type = s.matrix == DType::kF32 ? 2 : s.matrix == DType::kBF16 ? 1 : 0;
+  const auto transposed = [&](size_t side) { return s.tiles[side].is_transposed ? 1u : 0u; };
+  return kSumF32 << 4 | type << 7 | type << 10 | transposed(0) << 15 | transposed(1) << 16 |
+         s.accumulators / 8 << 17 | TensorMemory::kLanes / 16 << 24;
+}
+
+/// Source: the same header, SmemDescriptor; tiles are laid out as wgmma has them.
+uint64_t tensor_tile_bits(const TileLayout& tile) {
+  constexpr uint64_t kVersion = 1, kSwizzle128 = 2, kEightLines = 8 * 128;
+  const uint64_t leading = tile.is_transposed ? tile.panel_bytes >> kDescriptorShift : 1;
+  return kSwizzle128 << 61 | kVersion << 46 | kEightLines >> kDescriptorShift << 32 | leading << 16;
+}
+
+std::string tensor_load_name(const Stmt& s) {
+  return fmt::format("tcgen05.ld.sync.aligned.16x256b.x{}.b32", s.accumulators / 4);
+}
+
 std::string pipe_text(const Stmt& s) {
   switch (s.pipe) {
     case PipeOp::kCommitCopies: return "cp.async.commit_group;";
@@ -107,11 +133,12 @@ std::string pipe_text(const Stmt& s) {
 
 std::string_view cuda_target(const Program& program, const TargetInfo& target) {
   const auto has_product = [](const Block& block) {
-    return std::any_of(block.stmts.begin(), block.stmts.end(),
-                       [](const Stmt& s) { return s.kind == StmtKind::kWarpgroupMma; });
+    return std::any_of(block.stmts.begin(), block.stmts.end(), [](const Stmt& s) {
+      return s.kind == StmtKind::kWarpgroupMma || s.kind == StmtKind::kTensor;
+    });
   };
   const bool has_any = std::any_of(program.blocks.begin(), program.blocks.end(), has_product);
-  return has_any ? target.warpgroup_mma_cpu : target.cpu;
+  return has_any ? target.specific_cpu : target.cpu;
 }
 
 }  // namespace bm::compiler

@@ -85,7 +85,16 @@ class PtxRenderer {
   void fragment(ValueId id);
   void sub_group(ValueId id);
   void warpgroup_mma(const Stmt& s);
-  std::string descriptor(uint32_t array, ValueId byte, const TileLayout& tile);
+  std::string descriptor(uint32_t array, ValueId byte, const TileLayout& tile, uint64_t bits);
+  // Tensor memory.
+  void tensor(const Stmt& s);
+  void allocate_tensor(const Stmt& s);
+  void tensor_mma(const Stmt& s);
+  void wait_tensor(const Stmt& s);
+  void load_tensor(const Stmt& s);
+  void free_tensor(const Stmt& s);
+  /// Leaves for `end` what is not the first sub-group.
+  void only_first_sub_group(const std::string& end);
   void is_aligned(ValueId id);
   void matrix(const Stmt& s);
   void dot(ValueId id);
@@ -100,6 +109,7 @@ class PtxRenderer {
   std::vector<std::string> params_, vars_, local_addresses_;
   std::vector<std::string> registers_;  // by Program::registers
   std::string item_;
+  std::string tensor_memory_;                                 // where it is
   std::vector<std::map<AddressKey, std::string>> addresses_;  // by open block
   std::unordered_map<ValueId, std::vector<std::string>> words_;
 };

@@ -75,6 +75,32 @@ std::string warpgroup_mma_flags(const Stmt& s);
 uint64_t descriptor_bits(const TileLayout& tile);
 inline constexpr int kDescriptorShift = 4;
 
+/// tcgen05, likewise: "tcgen05.mma.cta_group::1.kind::f16", its instruction descriptor, and a
+/// tile's shared memory descriptor but for the address.
+std::string_view tensor_mma_name(const Stmt& s);
+uint32_t tensor_mma_descriptor(const Stmt& s);
+uint64_t tensor_tile_bits(const TileLayout& tile);
+/// Loads a kLoad's registers: "tcgen05.ld.sync.aligned.16x256b.x16.b32".
+std::string tensor_load_name(const Stmt& s);
+inline constexpr int64_t kTensorLoadLanes = 16;  ///< that one reaches
+inline constexpr std::string_view
+    kTensorAllocateName = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32",
+    kTensorKeepName = "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;",
+    kTensorFreeName = "tcgen05.dealloc.cta_group::1.sync.aligned.b32",
+    kTensorCommitName = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64",
+    kTensorBefore = "tcgen05.fence::before_thread_sync;",
+    kTensorAfter = "tcgen05.fence::after_thread_sync;",
+    kTensorLoadWait = "tcgen05.wait::ld.sync.aligned;",
+    kMbarrierStart = "mbarrier.init.shared::cta.b64",
+    kMbarrierFence = "fence.mbarrier_init.release.cluster;",
+    kMbarrierTest = "mbarrier.try_wait.parity.shared::cta.b64";
+/// What a step of K is apart from the next one in a tile's descriptor.
+inline int64_t descriptor_step(const TileLayout& tile) {
+  constexpr int64_t kStepBytes = 32, kSteps = 4;
+  return (tile.is_transposed ? tile.panel_bytes / kSteps : kStepBytes) >> kDescriptorShift;
+}
+inline constexpr int kStepsOfLine = 4;  ///< of K, in a line of 128 bytes
+
 /// The PTX instruction of a kPipe statement.
 std::string pipe_text(const Stmt& s);
 

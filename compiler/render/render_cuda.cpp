@@ -37,6 +37,8 @@ class CudaRenderer final : public CppItems {
   }
 
  private:
+  static constexpr int kSubGroup = 32;
+
   std::string half_conversion(bool is_widening) const override {
     return is_widening ? "float f; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(a)); return f;"
                        : "unsigned short h; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h) : "
@@ -177,6 +179,7 @@ class CudaRenderer final : public CppItems {
     switch (s.kind) {
       case StmtKind::kCopy: return copy(s);
       case StmtKind::kWarpgroupMma: return warpgroup_mma(s);
+      case StmtKind::kTensor: return tensor(s);
       default: return pipe(s);
     }
   }
@@ -286,6 +289,85 @@ class CudaRenderer final : public CppItems {
         is_tile ? fmt::format("%{}", s.accumulators) : list(s.accumulators, words),
         s.accumulators + words, warpgroup_mma_flags(s), changed(s.target, s.accumulators), given,
         descriptor(s.operands.back(), s.tiles[1]));
+  }
+
+  // Tensor memory.
+
+  void tensor(const Stmt& s) {
+    switch (s.tensor) {
+      case TensorOp::kAllocate: return allocate_tensor(s);
+      case TensorOp::kMma: return tensor_mma(s);
+      case TensorOp::kWait:
+        return line(
+            "asm volatile(\"{{ .reg .pred there; again: {} there, [%0], %1; @!there bra again; "
+            "}}\" :: \"r\"({}), \"r\"((unsigned)({})) : \"memory\");",
+            kMbarrierTest, shared_address(s.local, s.begin), ref(s.value));
+      case TensorOp::kLoad: return load_tensor(s);
+      case TensorOp::kFree:
+        line("asm volatile(\"{}\" ::: \"memory\");", kTensorBefore);
+        line("__syncthreads();");
+        return line(
+            "if (item < {}) asm volatile(\"{} {} %0, {};\" :: \"r\"(tensor_memory) : \"memory\");",
+            kSubGroup, kTensorAfter, kTensorFreeName, s.step);
+    }
+  }
+
+  void allocate_tensor(const Stmt& s) {
+    const std::string at = shared_address(s.local, s.begin);
+    line("unsigned tensor_memory;");
+    line(
+        "if (item < {0}) asm volatile(\"{{ .reg .pred one; {1} [%0+16], {2}; {3} elect.sync "
+        "_|one, -1; @one {4} [%0], 1; @one {4} [%0+8], 1; {5} }}\" :: \"r\"({6}) : \"memory\");",
+        kSubGroup, kTensorAllocateName, s.step, kTensorKeepName, kMbarrierStart, kMbarrierFence,
+        at);
+    line("asm volatile(\"{}\" ::: \"memory\");", kTensorBefore);
+    line("__syncthreads();");
+    line(
+        "asm volatile(\"{} ld.shared.u32 %0, [%1+16];\" : \"=r\"(tensor_memory) : \"r\"({}) : "
+        "\"memory\");",
+        kTensorAfter, at);
+  }
+
+  void tensor_mma(const Stmt& s) {
+    std::string steps;
+    for (int step = 0; step < kStepsOfLine; ++step) {
+      if (step > 0)
+        steps += fmt::format("add.s64 a, a, {}; add.s64 b, b, {}; ", descriptor_step(s.tiles[0]),
+                             descriptor_step(s.tiles[1]));
+      steps += fmt::format("@one {} [%0], a, b, {}, added; ", tensor_mma_name(s),
+                           tensor_mma_descriptor(s));
+      if (step == 0) steps += "setp.ne.s32 added, 1, 0; ";
+    }
+    const auto tile = [&](size_t i) {
+      return fmt::format("\"l\"((unsigned long)(({}) >> {}) | {}ul)",
+                         shared_address(s.local, s.operands[i]), kDescriptorShift,
+                         tensor_tile_bits(s.tiles[i]));
+    };
+    line(
+        "if (item < {}) asm volatile(\"{{ .reg .pred one, added; .reg .b64 a, b; {} mov.b64 a, %1; "
+        "mov.b64 b, %2; setp.ne.s32 added, %3, 0; elect.sync _|one, -1; {}@one {} [%4]; }}\" :: "
+        "\"r\"(tensor_memory), {}, {}, \"r\"((int)({})), \"r\"({}) : \"memory\");",
+        kSubGroup, kTensorAfter, steps, kTensorCommitName, tile(0), tile(1), ref(s.end),
+        shared_address(s.local, s.begin));
+  }
+
+  /// One statement: nobody sees the registers before they are there.
+  void load_tensor(const Stmt& s) {
+    const auto all = static_cast<uint32_t>(s.step) * s.accumulators;
+    std::string loads, registers;
+    for (uint32_t r = 0; r < all; ++r)
+      registers +=
+          fmt::format("{}\"={}\"(r{})", r ? ", " : "",
+                      is_float(p_.registers[s.target + r].dtype) ? "f" : "r", s.target + r);
+    for (uint32_t i = 0; i < s.step; ++i) {
+      std::string list;
+      for (uint32_t r = 0; r < s.accumulators; ++r)
+        list += fmt::format("{}%{}", r ? ", " : "", i * s.accumulators + r);
+      loads += fmt::format("{} {{{}}}, [%{}+{}]; ", tensor_load_name(s), list, all,
+                           i * kTensorLoadLanes << 16);
+    }
+    line("asm volatile(\"{} {}{}\" : {} : \"r\"(tensor_memory + (unsigned)({})) : \"memory\");",
+         kTensorAfter, loads, kTensorLoadWait, registers, ref(s.value));
   }
 
   /// Contiguous elements in one store.

@@ -94,6 +94,7 @@ class CpuRenderer final : public LlvmText {
       case StmtKind::kCopy:
       case StmtKind::kPipe:
       case StmtKind::kWarpgroupMma:
+      case StmtKind::kTensor:
       case StmtKind::kBarrier: check_failed("no work-groups on a CPU", __FILE__, __LINE__);
     }
   }

@@ -114,15 +114,19 @@ struct MatrixPlan {
   uint32_t stage_k() const {
     return PipePlan::kLineBytes / static_cast<uint32_t>(item_size(info.in));
   }
-  /// Warpgroup MMA of float32 (tf32): what was staged is rounded before it is multiplied, and all
-  /// of it is K-major.
-  bool has_rounding() const { return pipe && info.sub_groups > 1 && info.in == DType::kF32; }
+  /// MMA of float32 (tf32) on shared memory: what was staged is rounded before it is multiplied,
+  /// and all of it is K-major.
+  bool has_rounding() const { return pipe && info.reads_shared_memory() && info.in == DType::kF32; }
   /// Whether an operand becomes K-major while it is staged, word by word.
   bool has_words(const MatrixOperand& o) const {
     return pipe && info.in == DType::kF32 && !o.is_k_major;
   }
   uint32_t stage_bytes() const {
     return static_cast<uint32_t>(block_m() + block_n()) * PipePlan::kLineBytes;
+  }
+  /// Shared memory of a group, with a pipe.
+  uint32_t shared_bytes() const {
+    return stage_bytes() * pipe->stages + (info.has_tensor_memory ? TensorMemory::kSharedBytes : 0);
   }
   /// Depth of which every work-item loads 16 bytes of a row.
   int64_t k_step() const { return int64_t{16} * info.parts / item_size(info.in); }

@@ -121,7 +121,9 @@ std::string describe_pipe(const Schedule& schedule) {
          fmt::format(
              "multistage pipeline: tiles of {} × {} in shared memory, {} stages, {} prefetched{}\n",
              p.block_m(), p.block_n(), p.pipe->stages, p.pipe->ahead,
-             p.info.sub_groups > 1 ? ", read there by warpgroup MMA" : "");
+             p.info.has_tensor_memory ? ", read there by tcgen05, accumulators in tensor memory"
+             : p.info.sub_groups > 1  ? ", read there by warpgroup MMA"
+                                      : "");
 }
 
 std::string describe_staged(const Schedule& schedule) {

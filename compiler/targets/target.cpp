@@ -229,12 +229,24 @@ PipeInfo pipe_info(int capability) {
   return {};
 }
 
+/// tcgen05.mma, likewise. Source: PTX ISA 9.0, "TensorCore 5th Generation Instructions".
+constexpr std::array kTensorMemoryRows = {
+    WarpgroupMmaRow{"sm_100", "sm_100a", DType::kF16, DType::kF32},
+    WarpgroupMmaRow{"sm_100", "sm_100a", DType::kBF16, DType::kF32},
+    WarpgroupMmaRow{"sm_100", "sm_100a", DType::kF32, DType::kF32, true}};
+
 /// `arch` as it is named with or without what only this generation has.
 void add_group_matrices(const hal::Arch& arch, TargetInfo* info) {
+  for (const WarpgroupMmaRow& row : kTensorMemoryRows) {
+    if (arch.name != row.name && arch.name != row.cpu) continue;
+    if (row.is_rounding && !settings().allow_tf32) continue;
+    info->specific_cpu = row.cpu;
+    info->tensor_memory.push_back({.in = row.in, .sum = row.sum, .has_tensor_memory = true});
+  }
   for (const WarpgroupMmaRow& row : kWarpgroupMmaRows) {
     if (arch.name != row.name && arch.name != row.cpu) continue;
     if (row.is_rounding && !settings().allow_tf32) continue;
-    info->warpgroup_mma_cpu = row.cpu;
+    info->specific_cpu = row.cpu;
     info->matrix.push_back(
         {.in = row.in, .sum = row.sum, .k_words = 8, .sub_groups = 4, .b_slots = 32});
   }

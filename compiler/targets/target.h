@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -35,10 +36,27 @@ struct MatrixInfo {
   /// each has `a_slots` of the rows and up to `b_slots` of the columns. 1: on registers.
   uint32_t sub_groups = 1;
   uint32_t b_slots = 1;
+  /// tcgen05: accumulators are in tensor memory, and one work-item has tiles in shared memory
+  /// multiplied, asynchronously: TensorMemory::kLanes rows by up to 256 columns. a_slots and
+  /// accumulators are those of a piece that is loaded from there, laid out as mma.sync's.
+  bool has_tensor_memory = false;
   bool has_signed_right = false;  ///< of uint8: B is int8
 
   /// Of one lane and lane group.
   uint32_t words() const { return k_words / parts; }
+  /// Whether operands are tiles in shared memory.
+  bool reads_shared_memory() const { return sub_groups > 1 || has_tensor_memory; }
+};
+
+/// Tensor memory: lanes of 32-bit columns, which are allocated by powers of two and at least as
+/// many. Source: PTX ISA 9.0, "Tensor Memory", "Tensor Memory Allocation".
+struct TensorMemory {
+  static constexpr uint32_t kLanes = 128, kColumns = 512, kLeastColumns = 32;
+  /// Of shared memory: two mbarriers, and where the columns are.
+  static constexpr uint32_t kSharedBytes = 32;
+  static uint32_t allocated(int64_t columns) {
+    return std::bit_ceil(std::max(static_cast<uint32_t>(columns), kLeastColumns));
+  }
 };
 
 /// Room that groups have on a compute unit, and how those that multiply matrices use it.
@@ -107,13 +125,14 @@ struct TargetInfo {
   std::vector<MatrixInfo> matrix;  ///< MMAs, best first
   /// MMAs of quantised blocks, the longest K first: A, of the matrix, is `in`, B is int8.
   std::vector<MatrixInfo> quantised;
-  PipeInfo pipe;  ///< for multistage pipelines of MMAs
+  std::vector<MatrixInfo> tensor_memory;  ///< MMAs with accumulators in tensor memory
+  PipeInfo pipe;                          ///< for multistage pipelines of MMAs
   /// Largest number of groups along each axis of a grid.
   std::array<int64_t, 3> max_groups = {INT32_MAX, INT32_MAX, INT32_MAX};
   std::string triple, cpu, features;  ///< for LLVM and clang: never empty triple and cpu; cpu is
                                       ///< "sm_90" for CUDA
-  /// What programs with a kWarpgroupMma are made for instead of `cpu`: "sm_90a".
-  std::string warpgroup_mma_cpu;
+  /// What programs with a kWarpgroupMma or kTensor are made for instead of `cpu`: "sm_90a".
+  std::string specific_cpu;
   int llvm_release = 0;  ///< first major release of LLVM that knows `cpu`; 0: any we load
 
   /// Whether there is an instruction for this many words.

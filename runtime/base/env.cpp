@@ -189,8 +189,8 @@ constexpr Row kRows[] = {
      "the chip's own",
      set_text<&S::nv_launch>, get<&S::nv_launch>},
     {"BM_NV_WGMMA", "1",
-     "0: GEMM and attention on NVIDIA GPUs use mma.sync where wgmma is there, too (to compare "
-     "them)",
+     "0: GEMM and attention on NVIDIA GPUs use mma.sync where wgmma or tcgen05 is there, too (to "
+     "compare them)",
      set_bool<&S::nv_wgmma>, get<&S::nv_wgmma>},
     {"BM_NV_WINDOW", "0",
      "first GPU address of memory the CPU sees too (decimal or 0x…), 64 GiB below 2^40; 0: "

@@ -1,5 +1,5 @@
-// GEMM by MMA or warpgroup MMA (wgmma) with tiles staged in shared memory, in a multistage pipeline
-// ahead of the instructions; see PipePlan and TileLayout.
+// GEMM by MMA, warpgroup MMA (wgmma) or tcgen05 with tiles staged in shared memory, in a multistage
+// pipeline ahead of the instructions; see PipePlan and TileLayout.
 //
 // A stage is 128 bytes of K: the left tile, then the right one, each a LineTile. Where memory has
 // contiguous along K, a line is a row (column) of the operand; else it is 64 rows (columns) of one
@@ -147,9 +147,48 @@ void PipelinedGemm::multiply_warpgroup_stage(const Pipe& pipe, ValueId stage, Bl
                       TileOperand{stage, p_.block_m() * kLine, is_k_major(p_.right), panel}});
 }
 
+/// Stages in turn announce at two mbarriers that they were multiplied.
+void PipelinedGemm::allocate_tensor_memory(const Pipe& pipe) {
+  b_.allocate_tensor(pipe.block, pipe.stage.array(), b_.index(tensor_bytes()), tensor_columns());
+}
+
+void PipelinedGemm::multiply_tensor_stage(const Pipe& pipe, ValueId iteration, ValueId stage,
+                                          BlockId block) {
+  const int64_t panel = p_.stage_k() * kLine;
+  const ValueId right = Expr(Expr(b_, stage) + p_.block_m() * kLine);
+  b_.tensor_mma(block, p_.info, static_cast<uint32_t>(p_.block_n()), pipe.stage.array(),
+                {stage, right},
+                {TileLayout{!is_k_major(p_.left), static_cast<uint32_t>(panel)},
+                 TileLayout{!is_k_major(p_.right), static_cast<uint32_t>(panel)}},
+                mbarrier(iteration), b_.lt(b_.index(0), iteration));
+}
+
+/// Until the stage of `iteration`, which may be one of two that never were, has been multiplied:
+/// the phase before the first of an mbarrier is complete.
+void PipelinedGemm::wait_for_stage(const Pipe& pipe, ValueId iteration, BlockId block) {
+  const Expr parity = (Expr(b_, iteration) >> 1) & 1;
+  b_.wait_tensor(block, pipe.stage.array(), mbarrier(iteration), parity);
+}
+
+ValueId PipelinedGemm::mbarrier(ValueId iteration) {
+  constexpr int64_t kBytes = 8;
+  return Expr((Expr(b_, iteration) & 1) * kBytes + tensor_bytes());
+}
+
+/// A sub-group reaches the 32 lanes of tensor memory that its number modulo 4 says.
+void PipelinedGemm::load_accumulators(const Pipe& pipe) {
+  constexpr int64_t kLane = 1 << 16;
+  const Expr at = Expr(b_, pipe.tile.own_row) * kLane + Expr(b_, pipe.tile.own_column);
+  b_.load_tensor(pipe.block, pipe.tile.accumulators[0], p_.right.slots * p_.info.accumulators,
+                 p_.left.slots / p_.info.a_slots, at);
+  b_.free_tensor(pipe.block, tensor_columns());
+}
+
 void PipelinedGemm::run_pipeline(const Pipe& pipe) {
   const bool has_async = is_async(pipe), is_group = p_.info.sub_groups > 1;
+  const bool has_tensor_memory = p_.info.has_tensor_memory;
   const int64_t trip_count = (p_.k->src[0]->imm + p_.stage_k() - 1) / p_.stage_k();
+  if (has_tensor_memory) allocate_tensor_memory(pipe);
   for (int64_t stage = 0; stage < p_.pipe->ahead; ++stage) {
     if (stage < trip_count)
       copy_stage(pipe, b_.index(stage), b_.index(stage * p_.stage_bytes()), pipe.block);
@@ -159,11 +198,17 @@ void PipelinedGemm::run_pipeline(const Pipe& pipe) {
   const ValueId stage = stage_start(loop.index);
   if (has_async) b_.pipe(loop.body, PipeOp::kWaitCopies, p_.pipe->ahead - 1);
   if (p_.has_rounding()) round_stage(pipe, loop.index, stage, loop.body);
-  if (is_group) b_.pipe(loop.body, PipeOp::kProxyFence);
+  // Of the iteration two before: mbarriers and parities repeat after four.
+  if (has_tensor_memory) wait_for_stage(pipe, Expr(Expr(b_, loop.index) + 2), loop.body);
+  if (p_.info.reads_shared_memory()) b_.pipe(loop.body, PipeOp::kProxyFence);
   // Everybody's chunks of this stage are there, and nobody reads the stage any more that the next
-  // ones go to: it was multiplied in the last iteration, by group instructions in the one before.
+  // ones go to: it was multiplied in the last iteration, by group instructions and tcgen05 in the
+  // one before.
   b_.barrier(loop.body);
-  if (is_group && has_async) {
+  if (has_tensor_memory) {
+    multiply_tensor_stage(pipe, loop.index, stage, loop.body);
+    prefetch_stage(pipe, loop.index, loop.body);
+  } else if (is_group && has_async) {
     multiply_warpgroup_stage(pipe, stage, loop.body);
     prefetch_stage(pipe, loop.index, loop.body);
     b_.pipe(loop.body, PipeOp::kWgmmaWait, 1);
@@ -177,6 +222,10 @@ void PipelinedGemm::run_pipeline(const Pipe& pipe) {
     multiply_stage(pipe, stage, loop.body);
   }
   b_.close_loop(loop, b_.index(0), b_.index(trip_count), 1);
+  if (has_tensor_memory) {
+    wait_for_stage(pipe, b_.index(trip_count - 1), pipe.block);
+    load_accumulators(pipe);
+  }
   if (is_group)
     b_.wait_wgmma(pipe.block, pipe.tile.accumulators[0], p_.info.accumulators * p_.right.slots);
 }
@@ -228,7 +277,7 @@ void PipelinedGemm::store_results(const Tile& tile, BlockId block, bool is_align
 void lower_pipelined_gemm(Emitter& e) { PipelinedGemm(e).run(); }
 
 void PipelinedGemm::run() {
-  const uint64_t bytes = uint64_t{p_.stage_bytes()} * p_.pipe->stages;
+  const uint64_t bytes = p_.shared_bytes();
   const uint32_t array = b_.add_local(DType::kU8, bytes);
   e_.program().locals[array].alignment = LineTile::kAlignment;
   e_.program().has_dynamic_shared = bytes > b_.target().shared_memory_bytes;
@@ -255,7 +304,7 @@ void PipelinedGemm::run() {
     }
   // True, but assemblers do not know: where the epilogue is in a basic block of its own, they leave
   // its instructions behind the last wait. Others among the products would put all these in a row.
-  const bool is_group = p_.info.sub_groups > 1;
+  const bool is_group = p_.info.reads_shared_memory();
   const ValueId has_results = is_group ? is_inside(p_.right, at.first_column) : kNone;
   const bool has_async = b_.target().pipe.has_async_copies;
   for (const bool is_fast : {true, false}) {

@@ -112,6 +112,15 @@ class PipelinedGemm : MmaGemm {
   void multiply_stage(const Pipe& pipe, ValueId stage, BlockId block);
   void multiply_warpgroup_stage(const Pipe& pipe, ValueId stage, BlockId block);
   void run_pipeline(const Pipe& pipe);
+  // Accumulators in tensor memory.
+  void allocate_tensor_memory(const Pipe& pipe);
+  void multiply_tensor_stage(const Pipe& pipe, ValueId iteration, ValueId stage, BlockId block);
+  void wait_for_stage(const Pipe& pipe, ValueId iteration, BlockId block);
+  void load_accumulators(const Pipe& pipe);
+  ValueId mbarrier(ValueId iteration);
+  uint32_t tensor_columns() const { return TensorMemory::allocated(p_.block_n()); }
+  /// First byte of what tensor memory needs in shared memory.
+  int64_t tensor_bytes() const { return int64_t{p_.stage_bytes()} * p_.pipe->stages; }
   void store_results(const Tile& tile, BlockId block, bool is_aligned);
 };
 

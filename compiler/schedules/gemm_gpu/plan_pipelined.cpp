@@ -26,6 +26,7 @@ constexpr int64_t kLeastTailExtent = 16, kLeastTailBytesOfK = 64;
 // Rough cycles of one compute unit. Source: measurements of mma.sync and wgmma in arXiv 2402.13499.
 constexpr double kMmaCycles = 2;           ///< 16·8 results, 32 bytes of K
 constexpr double kWarpgroupMmaCycles = 1;  ///< the same, by an instruction that reads shared memory
+constexpr double kTensorMmaCycles = 0.5;   ///< by tcgen05: peak of a B200's data sheet
 constexpr double kSharedCycles = 1;        ///< 128 bytes of shared memory
 constexpr double kFarCycles = 2;           ///< 128 bytes from the cache of all units
 constexpr double kLatencyCycles = 1000;    ///< from asking for a stage until it is there
@@ -45,6 +46,12 @@ constexpr std::array kGroupTiles = {TileRow{8, 1, 2, 32}, TileRow{8, 1, 2, 16},
                                     TileRow{4, 1, 2, 32}, TileRow{4, 1, 2, 16},
                                     TileRow{8, 1, 2, 8},  TileRow{4, 1, 2, 8}};
 
+/// For accumulators in tensor memory: sub-groups load those of 32 lanes each, from the one of its
+/// quarters that their number says, so four of them are below each other.
+constexpr std::array kTensorTiles = {TileRow{4, 2, 4, 16}, TileRow{4, 2, 4, 8},
+                                     TileRow{4, 1, 4, 16}, TileRow{4, 1, 4, 8},
+                                     TileRow{4, 1, 4, 4}};
+
 class PipeScheduler : GemmPlanner {
  public:
   using GemmPlanner::GemmPlanner;
@@ -52,22 +59,25 @@ class PipeScheduler : GemmPlanner {
   std::optional<Schedule> run() {
     const auto product = find_matrix_product(model_);
     if (!product || product->reduce->src.size() != 2) return std::nullopt;
-    for (const MatrixInfo& info : target_.matrix) {
-      if (!product->is_for(info) || is_truncating(info)) continue;
-      for (const Node* x : kernel_.ranges)
-        for (const Node* y : kernel_.ranges)
-          if (x != y) consider(*product, info, x, y);
-    }
+    for (const auto* infos : {&target_.tensor_memory, &target_.matrix})
+      for (const MatrixInfo& info : *infos) {
+        if (!product->is_for(info) || is_truncating(info)) continue;
+        for (const Node* x : kernel_.ranges)
+          for (const Node* y : kernel_.ranges)
+            if (x != y) consider(*product, info, x, y);
+      }
     return best_ ? matrix_schedule(kernel_, target_, *best_) : std::nullopt;
   }
 
  private:
   /// Whether another instruction, which takes the same products, has its operands rounded.
   bool is_truncating(const MatrixInfo& info) const {
-    return info.in == DType::kF32 && info.sub_groups == 1 &&
-           std::ranges::any_of(target_.matrix, [](const MatrixInfo& other) {
-             return other.in == DType::kF32 && other.sub_groups > 1;
-           });
+    const auto is_rounding = [](const MatrixInfo& other) {
+      return other.in == DType::kF32 && other.reads_shared_memory();
+    };
+    return info.in == DType::kF32 && !info.reads_shared_memory() &&
+           (std::ranges::any_of(target_.matrix, is_rounding) ||
+            std::ranges::any_of(target_.tensor_memory, is_rounding));
   }
 
   /// 0: not known.
@@ -112,7 +122,9 @@ class PipeScheduler : GemmPlanner {
       plan.right = *right;
       plan.left.is_piped = plan.right.is_piped = true;
       if (!is_large_enough(plan)) continue;
-      if (info.sub_groups > 1)
+      if (info.has_tensor_memory)
+        consider_tiles(plan, kTensorTiles);
+      else if (info.sub_groups > 1)
         consider_tiles(plan, kGroupTiles);
       else
         consider_tiles(plan, kTiles);
@@ -128,7 +140,7 @@ class PipeScheduler : GemmPlanner {
       p.right.slots = row.b_slots;
       for (const uint32_t stages : {6u, 5u, 4u, 3u, 2u}) {
         // A stage is free again one iteration after it was multiplied, if that goes on by itself.
-        const uint32_t used = p.info.sub_groups > 1 ? 2 : 1;
+        const uint32_t used = p.info.reads_shared_memory() ? 2 : 1;
         if (stages <= used) continue;
         p.pipe = PipePlan{.stages = stages, .ahead = stages - used};
         consider_tile(p);
@@ -145,7 +157,7 @@ class PipeScheduler : GemmPlanner {
   }
 
   void consider_tile(const MatrixPlan& p) {
-    const uint32_t bytes = p.stage_bytes() * p.pipe->stages;
+    const uint32_t bytes = p.shared_bytes();
     if (accumulators(p) > std::min(kMaxAccumulators, limits_.max_accumulators) ||
         items(p) > target_.max_block || bytes > target_.pipe.group_memory_bytes ||
         (model_.output_nodes() + 1) * accumulators(p) > kMostEpilogue)
@@ -160,15 +172,17 @@ class PipeScheduler : GemmPlanner {
 
   /// Cycles of one iteration of a group that has the compute unit for itself.
   static double busy(const MatrixPlan& p) {
-    const bool is_group = p.info.sub_groups > 1;
+    const bool is_group = p.info.reads_shared_memory();
     const auto down = static_cast<double>(p.block_m()), across = static_cast<double>(p.block_n());
     const double products = down / 16 * across / 8 * 4;
-    const double readers = p.warps_m * p.warps_n / p.info.sub_groups;
+    const double readers = p.info.has_tensor_memory ? 1 : p.warps_m * p.warps_n / p.info.sub_groups;
     // Rounding reads and writes all of it, work-items copy words one by one.
     const double rounded = p.has_rounding() ? 2 * (down + across) : 0;
     const double lines = is_group ? down / readers + across : p.left.rows() + p.right.rows();
-    return std::max({products * (is_group ? kWarpgroupMmaCycles : kMmaCycles),
-                     (readers * lines + down + across + rounded) * kSharedCycles,
+    const double cycles = p.info.has_tensor_memory ? kTensorMmaCycles
+                          : is_group               ? kWarpgroupMmaCycles
+                                                   : kMmaCycles;
+    return std::max({products * cycles, (readers * lines + down + across + rounded) * kSharedCycles,
                      (down + across) * kFarCycles});
   }
 
@@ -178,10 +192,13 @@ class PipeScheduler : GemmPlanner {
     for (const Node* r : kernel_.ranges)
       if (r != p.left.along && r != p.right.along) groups *= CostModel::trip_count(r);
     const PipeInfo& room = target_.pipe;
-    const double bytes = p.stage_bytes() * p.pipe->stages + room.reserved_bytes;
+    const double bytes = p.shared_bytes() + room.reserved_bytes;
     const double registers = items(p) * std::min(accumulators(p) + kOtherRegisters, 255.0);
     double resident = std::floor(std::min(
         {room.cu_memory_bytes / bytes, room.cu_registers / registers, room.cu_items / items(p)}));
+    if (p.info.has_tensor_memory)
+      resident =
+          std::min(resident, double{TensorMemory::kColumns} / TensorMemory::allocated(p.block_n()));
     resident = std::clamp(resident, 1.0, std::max(1.0, std::ceil(groups / units_)));
     const double trip_count = std::ceil(static_cast<double>(extent(p.k)) / p.stage_k());
     const double iteration = std::max(resident * busy(p), kLatencyCycles / p.pipe->ahead);

@@ -1,7 +1,8 @@
 #pragma once
 // What goes on beside the threads of a block: cp.async until it is waited for, wgmma until its
-// registers may be read. Nothing is done before someone waits for it, so that a wait that is
-// missing shows in results, and in faults where shared accesses are checked.
+// registers may be read, tcgen05 until its mbarrier is waited for. Nothing is done before someone
+// waits for it, so that a wait that is missing shows in results, and in faults where shared
+// accesses are checked.
 //
 // Source: PTX ISA 8.5 and 9.0, "Data Movement and Conversion Instructions: Asynchronous copy" and
 // "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "tests/sim/ptx/exec.h"
+#include "tests/sim/ptx/tensor_memory.h"
 
 namespace bm::sim::ptx {
 
@@ -47,6 +49,7 @@ struct Beside {
   };
   std::vector<Copies> copies;      ///< by lane
   std::vector<Products> products;  ///< by warpgroup
+  TensorMemory tensor;
 
   void start(uint32_t lanes);
 };

@@ -188,6 +188,9 @@ bool BlockRunner::run(Dim3 block) {
     recycle(std::move(g.lanes));
   }
   if (!x_.has_faulted && live_ != 0 && !progress_.stop) deadlock();
+  if (live_ == 0 && beside_.tensor.columns != 0)
+    x_.raise(kernel_.code.back(), 0, Fault::Kind::kIllegal, beside_.tensor.first, Access::kRead,
+             "columns of tensor memory were not freed");
   progress_.steps += pending_steps_;
   progress_.lane_instructions += pending_lanes_;
   pending_steps_ = pending_lanes_ = 0;

@@ -14,6 +14,7 @@ bool BlockRunner::pass_together(Group& g, const Inst& in) {
   each_thread(x_, [&](uint32_t i) { is_uniform &= number[i] == first; });
   if (!is_uniform || first >= barriers_.size() || barriers_[first].arrived) return false;
   if (x_.cells) ++cells_.epoch;
+  beside_.tensor.meet({x_.active, x_.count});
   ++g.pc;
   return true;
 }
@@ -86,6 +87,9 @@ void BlockRunner::release(Barrier& b) {
             kind == ReduceKind::kAnd ? done.ayes == done.votes : done.ayes != 0;
     }
   }
+  std::vector<uint16_t> met;
+  for (const Waiter& w : done.waiters) met.push_back(w.lane);
+  beside_.tensor.meet(met);
   // Lanes of one instruction together, ascending.
   std::vector<Waiter>& waiters = done.waiters;
   std::sort(waiters.begin(), waiters.end(), [](const Waiter& a, const Waiter& c) {

@@ -187,6 +187,7 @@ std::span<const Operation> warp_operations();
 std::span<const Operation> matrix_operations();
 std::span<const Operation> copy_operations();
 std::span<const Operation> group_matrix_operations();
+std::span<const Operation> tensor_memory_operations();
 
 /// Null for an unknown first word.
 Lowering find_operation(std::string_view name);

@@ -326,7 +326,7 @@ Lowering find_operation(std::string_view name) {
          {arithmetic_operations(), rounding_operations(), bit_operations(), carry_operations(),
           compare_operations(), convert_operations(), memory_operations(), atomic_operations(),
           control_operations(), warp_operations(), matrix_operations(), copy_operations(),
-          group_matrix_operations()})
+          group_matrix_operations(), tensor_memory_operations()})
       for (const Operation& row : rows) table.emplace(row.name, row.lower);
     return table;
   }();

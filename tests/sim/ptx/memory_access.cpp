@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tests/sim/ptx/beside.h"
+
 namespace bm::sim::ptx {
 namespace {
 
@@ -153,6 +155,8 @@ bool SharedCells::touch(Exec& x, const Inst& in, uint32_t lane, uint64_t address
     Cell& cell = cells[at];
     const bool is_read = access == Access::kRead;
     if (cell.copies) return beside("a cp.async that was not waited for");
+    if (!is_read && cell.commit > x.beside->tensor.threads[lane].known_commit)
+      return beside("a tcgen05.mma whose mbarrier this thread did not wait for");
     if (!is_read && cell.products) return beside("a wgmma that was not waited for");
     if (access != Access::kWrite && checks.uninitialised_shared && !cell.is_initialised) {
       x.raise(in, lane, Fault::Kind::kUninitialisedShared, at, access);
@@ -178,7 +182,7 @@ bool SharedCells::touch(Exec& x, const Inst& in, uint32_t lane, uint64_t address
 }
 
 bool SharedCells::read_beside(Exec& x, const Inst& in, uint32_t lane, uint64_t address,
-                              uint32_t bytes) {
+                              uint32_t bytes, uint64_t commit) {
   const auto refuse = [&](Fault::Kind kind, uint64_t at, std::string_view why) {
     x.raise(in, lane, kind, at, Access::kRead, why);
     return false;
@@ -186,7 +190,7 @@ bool SharedCells::read_beside(Exec& x, const Inst& in, uint32_t lane, uint64_t a
   for (uint64_t at = address; at < address + bytes; ++at) {
     Cell& cell = cells[at];
     if (checks.uninitialised_shared && !cell.is_initialised)
-      return refuse(Fault::Kind::kUninitialisedShared, at, "read by wgmma");
+      return refuse(Fault::Kind::kUninitialisedShared, at, "read by a product");
     if (checks.shared_races) {
       if (cell.copies)
         return refuse(Fault::Kind::kSharedRace, at, "it belongs to a cp.async not waited for");
@@ -199,6 +203,7 @@ bool SharedCells::read_beside(Exec& x, const Inst& in, uint32_t lane, uint64_t a
                                   cell.writer.lane));
     }
     ++cell.products;
+    if (commit != 0) cell.commit = static_cast<uint32_t>(commit);
   }
   return true;
 }

@@ -30,7 +30,8 @@ struct SharedCells {
     Touch writer, readers[2];
     bool is_initialised = false, writer_is_atomic = false;
     uint8_t copies = 0;          ///< cp.async on their way here
-    uint16_t products = 0;       ///< wgmma that may still read it
+    uint16_t products = 0;       ///< wgmma and tcgen05.mma that may still read it
+    uint32_t commit = 0;         ///< tcgen05.commit of the last one; see TensorMemory
     uint32_t writer_fences = 0;  ///< of the writer's when it wrote
   };
   std::vector<Cell> cells;
@@ -43,8 +44,9 @@ struct SharedCells {
   /// False after raising a fault.
   bool touch(Exec& x, const Inst& in, uint32_t lane, uint64_t address, uint32_t bytes,
              Access access);
-  /// A wgmma of `lane`'s warpgroup starts to read; the same with -1 when it is done.
-  bool read_beside(Exec& x, const Inst& in, uint32_t lane, uint64_t address, uint32_t bytes);
+  /// A wgmma of `lane`'s warpgroup starts to read, or its tcgen05.mma of commit `commit`.
+  bool read_beside(Exec& x, const Inst& in, uint32_t lane, uint64_t address, uint32_t bytes,
+                   uint64_t commit = 0);
   void end_read(uint64_t address, uint32_t bytes);
 
  private:

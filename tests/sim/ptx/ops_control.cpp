@@ -57,8 +57,9 @@ Status lower_fence(Builder& b) {
     while (!b.next_suffix().empty()) {}
     return {};
   }
+  const bool is_of_mbarriers = b.has(".mbarrier_init");
   while (!b.next_suffix().empty()) {}
-  b.emit(&fence);
+  b.emit(is_of_mbarriers ? &fence_mbarriers : &fence);
   return {};
 }
 

@@ -118,6 +118,7 @@ constexpr Operation kCopyOperations[] = {{"cp", &lower_cp}};
 void Beside::start(uint32_t lanes) {
   copies.assign(lanes, {});
   products.assign((lanes + kWarpgroup - 1) / kWarpgroup, {});
+  tensor.start(lanes);
 }
 
 void fence_proxy(Exec& x, const Inst&) {

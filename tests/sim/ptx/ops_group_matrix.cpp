@@ -20,17 +20,16 @@
 #include "tests/sim/ptx/dispatch.h"
 #include "tests/sim/ptx/formats.h"
 #include "tests/sim/ptx/memory_access.h"
+#include "tests/sim/ptx/tile.h"
 #include "tests/sim/ptx/warps.h"
 
 namespace bm::sim::ptx {
 namespace {
 
-constexpr uint32_t kRows = 64, kStepBytes = 32;
+constexpr uint32_t kRows = 64;
 /// What accumulators hold while a product has them: large numbers, which comparisons do not
 /// overlook.
 constexpr uint32_t kPoison = 0x7e95dead;
-/// Of a float32: the instruction does not see the others.
-constexpr uint32_t kTf32Digits = 0xffffe000;
 /// Registers of the left operand.
 constexpr uint32_t kLeftWords = 4;
 
@@ -57,31 +56,6 @@ struct Form {
             {bit(32), bit(33)},
             {bit(34), bit(35)},
             bit(36)};
-  }
-};
-
-/// A tile in shared memory: `lines` rows or columns, 32 bytes deep.
-struct Tile {
-  uint64_t start = 0, leading = 0, stride = 0;
-  uint32_t width = 128;  ///< bytes of a line of an atom
-  bool is_transposed = false;
-
-  /// Where 16 bytes are that start at `address` of the tile without swizzle.
-  uint64_t swizzled(uint64_t address) const {
-    const uint64_t mask = width / 16 - 1;
-    return address ^ (((address >> 7) & mask) << 4);
-  }
-  /// Of byte `byte` along the depth of row or column `line`; numbers of two bytes where turned.
-  uint64_t at(uint32_t line, uint32_t byte) const {
-    uint64_t address = start;
-    if (is_transposed) {
-      const uint32_t step = byte / 2, per_line = width / 2;
-      address += line / per_line * leading + step / 8 * stride + step % 8 * width +
-                 line % per_line * 2 + byte % 2;
-    } else {
-      address += line / 8 * stride + line % 8 * width + byte;
-    }
-    return swizzled(address);
   }
 };
 
@@ -119,49 +93,6 @@ bool take_tile(Exec& x, const Inst& in, uint32_t lane, uint64_t bits, bool is_tr
          .width = 256u >> swizzle,
          .is_transposed = is_transposed};
   return true;
-}
-
-/// Every 16 bytes of the tile once: f(address), until one is false.
-template <class F>
-bool each_piece(const Tile& tile, uint32_t lines, F&& f) {
-  if (tile.is_transposed) {
-    for (uint32_t step = 0; step < kStepBytes / 2; ++step)
-      for (uint32_t line = 0; line < lines; line += 8)
-        if (!f(tile.at(line, 2 * step))) return false;
-    return true;
-  }
-  for (uint32_t line = 0; line < lines; ++line)
-    for (uint32_t byte = 0; byte < kStepBytes; byte += 16)
-      if (!f(tile.at(line, byte))) return false;
-  return true;
-}
-
-double number_at(const Exec& x, const Tile& tile, uint32_t line, uint32_t k, Type t) {
-  const auto byte = [&](uint32_t b) -> uint32_t {
-    return static_cast<uint8_t>(x.shared[tile.at(line, b)]);
-  };
-  const auto word = [&] {
-    return byte(4 * k) | byte(4 * k + 1) << 8 | byte(4 * k + 2) << 16 | byte(4 * k + 3) << 24;
-  };
-  switch (t) {
-    case Type::kTF32: return std::bit_cast<float>(word() & kTf32Digits);
-    case Type::kF16: return f16_to_f32(static_cast<uint16_t>(byte(2 * k) | byte(2 * k + 1) << 8));
-    case Type::kBF16: return bf16_to_f32(static_cast<uint16_t>(byte(2 * k) | byte(2 * k + 1) << 8));
-    case Type::kS8: return static_cast<int8_t>(byte(k));
-    default: return byte(k);
-  }
-}
-
-std::vector<double> numbers(const Exec& x, const Tile& tile, uint32_t lines, const Form& form,
-                            bool is_negated) {
-  const uint32_t depth = kStepBytes / type_bytes(form.operand);
-  std::vector<double> out;
-  for (uint32_t line = 0; line < lines; ++line)
-    for (uint32_t k = 0; k < depth; ++k) {
-      const double v = number_at(x, tile, line, k, form.operand);
-      out.push_back(is_negated ? -v : v);
-    }
-  return out;
 }
 
 /// The left operand that registers have: row by row.
@@ -204,9 +135,9 @@ void multiply(Exec& x, const Beside::Product& p, uint32_t lane, Beside::Sums& su
   if ((is_tile && !take_tile(x, *p.in, lane, p.left, form.turned[0], left)) ||
       !take_tile(x, *p.in, lane, p.right, form.turned[1], right))
     return;
-  const auto a = is_tile ? numbers(x, left, kRows, form, form.negated[0])
+  const auto a = is_tile ? numbers(x, left, kRows, form.operand, form.negated[0])
                          : register_numbers(p.left_words, form);
-  const auto b = numbers(x, right, form.columns, form, form.negated[1]);
+  const auto b = numbers(x, right, form.columns, form.operand, form.negated[1]);
   const size_t depth = a.size() / kRows;
   for (uint32_t i = 0; i < kWarpgroup; ++i)
     for (uint32_t r = 0; r < form.registers(); ++r) {

@@ -445,10 +445,10 @@ TEST(PtxParse, RefusalsNameLineAndCause) {
     return module ? std::string("accepted") : module.error().message;
   };
   const auto body = [&](const std::string& code) { return message(kernel_text(code, 1)); };
-  EXPECT_NE(body(" tcgen05.wait::ld.sync.aligned;")
-                .find("line 13: instruction not known here in 'tcgen05.wait::ld.sync.aligned'"),
+  EXPECT_NE(body(" wmma.wait.sync.aligned;")
+                .find("line 13: instruction not known here in 'wmma.wait.sync.aligned'"),
             std::string::npos)
-      << body(" tcgen05.wait::ld.sync.aligned;");
+      << body(" wmma.wait.sync.aligned;");
   EXPECT_NE(body(" add.f32 %r1, %r0, %r0;"),
             "accepted" == body(" add.f32 %r1, %r0, %r0;") ? "" : "accepted");
   EXPECT_NE(body(" add.s32 %f1, %f0, %f0;").find("'%f0' is .f32 where .s32 belongs"),

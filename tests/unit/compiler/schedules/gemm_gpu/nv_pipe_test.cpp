@@ -45,7 +45,8 @@ struct Way {
   const char* card;
   const char* instruction;
 };
-constexpr Way kFragments{"sm_80", "ldmatrix"}, kGroups{"sm_90", "wgmma"};
+constexpr Way kFragments{"sm_80", "ldmatrix"}, kGroups{"sm_90", "wgmma"},
+    kTensor{"sm_100", "tcgen05.mma"};
 
 std::string text_of(const hal::CodeObject& code) {
   return reinterpret_cast<const char*>(code.image.data());
@@ -125,23 +126,25 @@ class Pipe : public testing::TestWithParam<const char*> {
 
 TEST_P(Pipe, ProductsGiveWhatTheCpuGives) {
   const std::vector<Product> products = whole_products();
-  for (const Way& way : {kFragments, kGroups})
+  for (const Way& way : {kFragments, kGroups, kTensor})
     for (size_t i = 0; i < products.size(); i += step()) {
+      const bool is_int8 = products[i].in == DType::kI8;
+      if (is_int8 && way.card == kTensor.card) continue;  // by mma.sync there
       const PtxRun run = expect_right(products[i], way, GetParam());
       EXPECT_EQ(run.traffic.shared_conflicts, 0u);
-      EXPECT_EQ(run.traffic.group_products != 0, way.instruction == kGroups.instruction);
+      EXPECT_EQ(run.traffic.group_products != 0, way.instruction != kFragments.instruction);
     }
 }
 
 TEST_P(Pipe, TilesReachBeyondTheMatrices) {
   const std::vector<Product> products = ragged_products();
-  for (const Way& way : {kFragments, kGroups})
+  for (const Way& way : {kFragments, kGroups, kTensor})
     for (size_t i = 0; i < products.size(); i += step()) expect_right(products[i], way, GetParam());
 }
 
 /// Memory of others may start anywhere.
 TEST_P(Pipe, ParamsStartAtAnyAddress) {
-  for (const Way& way : {kFragments, kGroups})
+  for (const Way& way : {kFragments, kGroups, kTensor})
     for (const bool is_right_deep : {false, true}) {
       const Product whole{.m = 64, .n = 128, .k = 256, .is_right_deep = is_right_deep};
       const Product ragged{.m = 72, .n = 88, .k = 200, .is_right_deep = is_right_deep};
@@ -159,10 +162,11 @@ TEST(NvPipe, OtherCardsHaveThemToo) {
   expect_right({.in = DType::kF32, .m = 128, .n = 128, .k = 96, .is_right_deep = true}, kFragments,
                "PTX");
   const ScopedSetting none("BM_NV_WGMMA", "0");
-  expect_right({.m = 128, .n = 128, .k = 256}, {"sm_90", "ldmatrix"}, "PTX");
+  for (const char* name : {"sm_90", "sm_100"})
+    expect_right({.m = 128, .n = 128, .k = 256}, {name, "ldmatrix"}, "PTX");
 }
 
-/// Only this generation has wgmma, and code for it runs on no other.
+/// Only one generation has wgmma and one tcgen05, and code for them runs on no other.
 TEST(NvPipe, TargetsAreOfOneGenerationOnlyWhereTheyMustBe) {
   const auto target = [](const Product& p, const char* name) {
     const auto code = compile_text(product_kernel(p), card(name), "PTX");
@@ -172,7 +176,9 @@ TEST(NvPipe, TargetsAreOfOneGenerationOnlyWhereTheyMustBe) {
       small{.m = 16, .n = 16, .k = 32, .is_right_deep = true};
   EXPECT_NE(target(large, "sm_90").find(".target sm_90a"), std::string::npos);
   EXPECT_EQ(target(small, "sm_90").find("sm_90a"), std::string::npos);
-  EXPECT_EQ(target(large, "sm_100").find("a"), target(small, "sm_100").find("a"));
+  EXPECT_NE(target(large, "sm_100").find(".target sm_100a"), std::string::npos);
+  EXPECT_EQ(target(small, "sm_100").find("sm_100a"), std::string::npos);
+  EXPECT_EQ(target(large, "sm_120").find("a"), target(small, "sm_120").find("a"));
 }
 
 // --- random numbers, compared with float64 -------------------------------------------------------
@@ -323,7 +329,7 @@ TEST_P(Pipe, Tf32OperandsAreRounded) {
 }
 
 TEST(NvPipe, EpiloguesAreNearFloat64) {
-  for (const Way& way : {kFragments, kGroups})
+  for (const Way& way : {kFragments, kGroups, kTensor})
     for (const Tail tail : kTails) {
       const bool is_odd = static_cast<int>(tail) % 2 == 1;
       const Product p{.in = is_odd ? DType::kBF16 : DType::kF16,
@@ -361,7 +367,8 @@ TEST_P(Pipe, Tf32GoesThroughSharedMemoryWhateverIsContiguous) {
           expect_right(tf32(128, 192, 96, is_left_transposed, is_right_deep), kGroups, GetParam());
       EXPECT_EQ(run.traffic.shared_conflicts, 0u);
       EXPECT_NE(run.traffic.group_products, 0u);
-      expect_right(tf32(72, 88, 40, is_left_transposed, is_right_deep), kGroups, GetParam(), 4);
+      for (const Way& way : {kGroups, kTensor})
+        expect_right(tf32(72, 88, 40, is_left_transposed, is_right_deep), way, GetParam(), 4);
       // By mma.sync: the same copies, rounded in registers.
       const Product whole = tf32(128, 192, 96, is_left_transposed, is_right_deep);
       EXPECT_EQ(expect_right(whole, kFragments, GetParam()).traffic.shared_conflicts, 0u);
@@ -371,11 +378,12 @@ TEST_P(Pipe, Tf32GoesThroughSharedMemoryWhateverIsContiguous) {
       Product ragged = tf32(140, 84, 100, is_left_transposed, is_right_deep);
       ragged.has_epilogue = is_right_deep;
       ragged.tail = is_left_transposed ? Tail::kResidual : Tail::kSilu;
-      expect_near_float64(ragged, kGroups, GetParam(), {ragged.m}, 0, kTf32Error);
+      for (const Way& way : {kGroups, kTensor})
+        expect_near_float64(ragged, way, GetParam(), {ragged.m}, 0, kTf32Error);
     }
   Product prompt = tf32(150, 136, 72, false, true);
   prompt.has_symbolic_rows = true;
-  for (const Way& way : {kGroups, kFragments})
+  for (const Way& way : {kGroups, kFragments, kTensor})
     expect_near_float64(prompt, way, GetParam(), {1, 64, 150}, 0, kTf32Error);
 }
 
@@ -421,7 +429,7 @@ TEST(NvPipe, Tf32IsRoundedNotTruncated) {
 
 /// Prompts of any length.
 TEST_P(Pipe, RowsMayBeKnownAtLaunchOnly) {
-  for (const Way& way : {kFragments, kGroups})
+  for (const Way& way : {kFragments, kGroups, kTensor})
     for (const bool is_right_deep : {true, false}) {
       const Product p{.m = 150,
                       .n = 136,
@@ -637,6 +645,86 @@ TEST(NvPipe, MistakesAreNoticed) {
     EXPECT_TRUE(is_noticed(m)) << m.way.card << ": " << m.from << " → " << m.to;
 }
 
+/// The text of one place, changed.
+struct TensorMistake {
+  const char *from, *to;
+  const char* said;  ///< by the interpreter; "": results are wrong
+  int which = 0;     ///< of several places
+};
+
+std::string replaced(const std::string& text, const TensorMistake& m) {
+  const std::regex from(m.from);
+  auto at = std::sregex_iterator(text.begin(), text.end(), from);
+  for (int i = 0; i < m.which && at != std::sregex_iterator(); ++i) ++at;
+  EXPECT_NE(at, std::sregex_iterator()) << m.from;
+  if (at == std::sregex_iterator()) return text;
+  const auto first = static_cast<size_t>(at->position());
+  return text.substr(0, first) + at->format(m.to) +
+         text.substr(first + static_cast<size_t>(at->length()));
+}
+
+/// What the interpreter says of the kernel with a mistake, or "wrong", or "" where nothing is.
+std::string found(const hal::CodeObject& code, const ir::KernelIr& kernel,
+                  const std::string& text) {
+  hal::CodeObject changed = code;
+  const auto bytes = std::as_bytes(std::span(text.c_str(), text.size() + 1));
+  changed.image.assign(bytes.begin(), bytes.end());
+  const Buffers start = small_numbers(kernel);
+  Buffers got = start;
+  const auto done = run_on_ptx(changed, got, {});
+  if (!done) return done.error().message;
+  return difference_from_cpu(kernel, got, start) == 0 ? "" : "wrong";
+}
+
+TEST(NvPipe, MistakesWithTensorMemoryAreNoticed) {
+  const auto kernel =
+      product_kernel({.in = DType::kBF16, .m = 128, .n = 256, .k = 768, .is_right_deep = true});
+  const auto code = compile_text(kernel, card(kTensor.card), "PTX");
+  ASSERT_TRUE(code);
+  const std::string text = text_of(*code);
+  ASSERT_EQ(found(*code, kernel, text), "");
+  constexpr const char* kWait = R"(mbarrier\.try_wait\.parity\.shared::cta\.b64 (%p\d+), [^;]*;)";
+  constexpr const char* kNoWait = "setp.eq.s32 $1, 0, 0;";
+  constexpr const char* kAfter = R"(tcgen05\.fence::after_thread_sync;)";
+  constexpr const char* kNoFence = "no tcgen05.fence::after_thread_sync";
+  constexpr const char* kProduct = R"((tcgen05\.mma\S* \[\S+\], \S+ \S+) \d+,)";
+  const TensorMistake mistakes[] = {
+      {kWait, kNoWait, "a tcgen05.mma whose mbarrier this thread did not wait for"},
+      {kWait, kNoWait, "a column that no product wrote that was waited for", 1},
+      {R"(tcgen05\.commit[^;]*;)", "", "the phase never completes"},
+      {R"(tcgen05\.wait::ld[^;]*;)", "", ""},
+      {R"(fence\.proxy\.async[^;]*;)", "", "with no fence.proxy.async"},
+      {R"(fence\.mbarrier_init[^;]*;)", "", "no fence.mbarrier_init"},
+      {R"(bar\.sync 0;)", "", "since the last barrier"},
+      {R"(bar\.sync 0;)", "", "since the last barrier", 1},
+      {R"(bar\.sync 0;)", "", "loaded from them", 2},
+      {kAfter, "", kNoFence, 1},
+      {kAfter, "", kNoFence, 2},
+      {kAfter, "", kNoFence, 3},
+      {R"(tcgen05\.fence::before_thread_sync;)", "", "loaded from them", 1},
+      // M 64, N 64, N 256, the other type, sums in float16.
+      {kProduct, "$1 69207184,", "numbers of rows"},
+      {kProduct, "$1 135267472,", "adds to a column that nobody wrote"},
+      {kProduct, "$1 138413200,", "columns are allocated"},
+      {kProduct, "$1 136315920,", "types of the operands"},
+      {kProduct, "$1 136316032,", "sums are no float32"},
+      // B turned; the swizzle of 64 bytes; wgmma's descriptor.
+      {kProduct, "$1 136381584,", ""},
+      {R"(or\.b64 (\S+ \S+) \d+;)", "or.b64 $1 -9223301393232625664;", "wrong"},
+      {R"(or\.b64 (\S+ \S+) \d+;)", "or.b64 $1 4611686293305360384;", "no descriptor of tcgen05"},
+      {R"((tcgen05\.ld[^\[]*\[%r\d+)\])", "$1+64]", "columns are allocated"},
+      {R"((tcgen05\.ld[^\[]*\[%r\d+)\+1048576\])", "$1+2097152]", "its own quarter"},
+      {R"((tcgen05\.alloc[^,]*,) 128;)", "$1 64;", "columns are allocated"},
+      {R"((tcgen05\.dealloc[^,]*,) 128;)", "$1 64;", "these columns are not allocated"},
+      {R"(tcgen05\.dealloc[^;]*;)", "", "columns of tensor memory were not freed"},
+      {R"((tcgen05\.mma[^;]*), %p\d+;)", "$1, %p0;", ""}};
+  for (const TensorMistake& m : mistakes) {
+    const std::string said = found(*code, kernel, replaced(text, m));
+    EXPECT_NE(said, "") << m.from << " → " << m.to;
+    EXPECT_NE(said.find(m.said), std::string::npos) << m.from << " → " << m.to << ": " << said;
+  }
+}
+
 // --- numbers ------------------------------------------------------------------------------------
 
 /// docs/hw/nvidia/compiler.md has them.
@@ -650,7 +738,9 @@ TEST(NvPipe, ProductsLoadEachNumberFewTimes) {
                       {kFragments, "PTX", 0.08, 0.04},
                       {kFragments, "NVRTC", 0.08, 0.04},
                       {kGroups, "PTX", 0.06, 0.04},
-                      {kGroups, "NVRTC", 0.06, 0.04}};
+                      {kGroups, "NVRTC", 0.06, 0.04},
+                      {kTensor, "PTX", 0.04, 0.04},
+                      {kTensor, "NVRTC", 0.04, 0.04}};
   const Product p{.in = DType::kBF16, .out = DType::kBF16, .m = 256, .n = 512, .k = 512};
   for (const Row& row : rows) {
     if (row.renderer == std::string_view("NVRTC") && !compiler::nvrtc_version()) continue;
@@ -665,13 +755,13 @@ TEST(NvPipe, ProductsLoadEachNumberFewTimes) {
   }
 }
 
-/// What the toolkit's assembler says of the text of a kernel for sm_90.
-std::string assembler_says(const Product& p, const char* renderer) {
-  const auto code = compile_text(product_kernel(p), card("sm_90", 132), renderer);
+/// What the toolkit's assembler says of the text of a kernel.
+std::string assembler_says(const Product& p, const char* renderer, const std::string& name) {
+  const auto code = compile_text(product_kernel(p), card(name.c_str(), 132), renderer);
   if (!code) return code.error().message;
   const std::string path = testing::TempDir() + fmt::format("bm_nv_pipe.{}.ptx", getpid());
   std::ofstream(path) << text_of(*code);
-  const std::string command = "ptxas -v -arch=sm_90a -o /dev/null " + path + " 2>&1";
+  const std::string command = fmt::format("ptxas -v -arch={}a -o /dev/null {} 2>&1", name, path);
   std::FILE* pipe = popen(command.c_str(), "r");
   std::string out;
   std::array<char, 256> line;
@@ -684,11 +774,12 @@ std::string assembler_says(const Product& p, const char* renderer) {
 
 /// Assemblers put products in a row, each waiting for the one before, where they do not see that
 /// nothing touches the sums meanwhile.
-void expect_asynchronous(const Product& p, const char* renderer) {
-  const std::string said = assembler_says(p, renderer);
+void expect_asynchronous(const Product& p, const char* renderer, const char* name = "sm_90") {
+  const std::string said = assembler_says(p, renderer, name);
   EXPECT_NE(said.find("Used "), std::string::npos) << said;
   EXPECT_EQ(said.find("(C75"), std::string::npos) << said;
   EXPECT_NE(said.find(" 0 bytes spill stores"), std::string::npos) << said;
+  EXPECT_EQ(said.find("warning"), std::string::npos) << said;
 }
 
 constexpr Product kLarge{.in = DType::kBF16, .out = DType::kBF16, .m = 4096, .n = 4096, .k = 4096};
@@ -703,7 +794,8 @@ TEST(NvPipe, ProductsGoOnBesideEachOther) {
   products[3].has_epilogue = true;
   for (const char* renderer : {"PTX", "NVRTC"}) {
     if (renderer == std::string_view("NVRTC") && !compiler::nvrtc_version()) continue;
-    for (const Product& p : products) expect_asynchronous(p, renderer);
+    for (const Product& p : products)
+      for (const char* name : {"sm_90", "sm_100"}) expect_asynchronous(p, renderer, name);
   }
 }
 
@@ -714,7 +806,9 @@ TEST(NvPipe, Tf32ProductsGoOnBesideEachOther) {
     if (renderer == std::string_view("NVRTC") && !compiler::nvrtc_version()) continue;
     for (const bool is_left_transposed : {false, true})
       for (const bool is_right_deep : {true, false})
-        expect_asynchronous(tf32(4096, 4096, 4096, is_left_transposed, is_right_deep), renderer);
+        for (const char* name : {"sm_90", "sm_100"})
+          expect_asynchronous(tf32(4096, 4096, 4096, is_left_transposed, is_right_deep), renderer,
+                              name);
   }
 }
 
@@ -725,19 +819,21 @@ TEST(NvPipe, LargeProductsAreMostOfTheRoofline) {
   deep.in = rows.in = deep.out = rows.out = DType::kF32;
   deep.is_right_deep = true;
   for (const Product& p : {kLarge, deep, rows})
-    for (const char* wgmma : {"1", "0"}) {
+    for (const auto& [name, wgmma] : {std::pair("sm_90", "1"), std::pair("sm_90", "0"),
+                                      std::pair("sm_100", "1"), std::pair("sm_100", "0")}) {
       const ScopedSetting setting("BM_NV_WGMMA", wgmma);
-      const auto explained = compiler::explain(product_kernel(p), card("sm_90", 132), "PTX");
+      const auto explained = compiler::explain(product_kernel(p), card(name, 132), "PTX");
       ASSERT_TRUE(explained) << explained.error().message;
       const auto size = static_cast<double>(item_size(p.in));
       const compiler::StaticRoof roof =
-          compiler::static_roof(explained->count, *compiler::find_card("sm_90"), 132,
+          compiler::static_roof(explained->count, *compiler::find_card(name), 132,
                                 2.0 * 4096 * 4096 * 4096, 3.0 * 4096 * 4096 * size);
-      std::printf("%s, %s, wgmma %s: %.2f of the roofline, bound by %s\n",
+      std::printf("%s, %s, %s, wgmma %s: %.2f of the roofline, bound by %s\n", name,
                   p.in == DType::kF32 ? "tf32" : "bfloat16", p.is_right_deep ? "A·Bᵀ" : "A·B",
                   wgmma, roof.of_roof, roof.bound_by);
       // Of the peak of 16-bit operands, of which tf32's own is half.
-      const double least = p.in == DType::kF32 ? 0.5 : 0.6;
+      const bool has_tensor_memory = name == std::string_view("sm_100");
+      const double least = p.in != DType::kF32 ? 0.6 : has_tensor_memory ? 0.25 : 0.5;
       EXPECT_GE(roof.of_roof, wgmma[0] == '1' ? least : 0);
     }
 }
@@ -754,7 +850,7 @@ TEST(NvPipe, EpiloguesKeepProductsAsynchronous) {
       p.tail = tail;
       SCOPED_TRACE(fmt::format("tail {}, variant {}", static_cast<int>(tail), variant));
       p.is_right_deep = tail == Tail::kResidual;
-      expect_asynchronous(p, "PTX");
+      for (const char* name : {"sm_90", "sm_100"}) expect_asynchronous(p, "PTX", name);
     }
 }
 
