@@ -308,13 +308,26 @@ int32_t Tokenizer::bos() const { return parts_->vocab.bos; }
 int32_t Tokenizer::eos() const { return parts_->vocab.eos; }
 int32_t Tokenizer::eot() const { return parts_->vocab.eot; }
 int32_t Tokenizer::unknown() const { return parts_->vocab.unknown; }
-Result<std::vector<int32_t>> Tokenizer::encode_pair(std::string_view first,
-                                                    std::string_view second) const {
-  std::vector<int32_t> out = BM_TRY(encode(first));
+Result<TokenPair> Tokenizer::encode_pair(std::string_view first, std::string_view second) const {
   const Vocab& vocab = parts_->vocab;
-  if (vocab.separator >= 0 && parts_->model != "bert") out.push_back(vocab.separator);
-  const std::vector<int32_t> behind = BM_TRY(encode(second, {.add_bos = false}));
-  out.insert(out.end(), behind.begin(), behind.end());
+  TokenPair out;
+  const auto put = [&](const std::vector<int32_t>& tokens) {
+    out.tokens.insert(out.tokens.end(), tokens.begin(), tokens.end());
+  };
+  for (const PairPlace& place : vocab.pair) {
+    if (place.kind > 0) out.second = std::min(out.second, out.tokens.size());
+    if (place.token >= 0)
+      out.tokens.push_back(place.token);
+    else
+      put(BM_TRY(encode(place.is_second ? second : first, {.add_bos = false, .add_eos = false})));
+  }
+  if (!vocab.pair.empty()) return out;
+  put(BM_TRY(encode(first)));
+  if (parts_->model == "bert")
+    out.second = out.tokens.size();
+  else if (vocab.separator >= 0)
+    out.tokens.push_back(vocab.separator);
+  put(BM_TRY(encode(second, {.add_bos = false})));
   return out;
 }
 

@@ -98,7 +98,9 @@ Status HostedModel::load() {
   // An encoder's first token stands for the text; what sees only what is before it has the last.
   embedding_head_ = BM_TRY(models::EmbeddingHead::from_gguf(*file));
   if (embedding_head_.is_ranking())
-    pooling_ = engine->writes_text() ? Pooling::kLast : Pooling::kFirst;
+    pooling_ = engine->writes_text()          ? Pooling::kLast
+               : embedding_head_.reads_mean() ? Pooling::kMean
+                                              : Pooling::kFirst;
   context_ = engine->context();
   std::shared_ptr<Drafter> drafter;
   if (options_.draft_tokens > 0 && engine->has_states())

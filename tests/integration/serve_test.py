@@ -926,6 +926,38 @@ class ServeSlow(unittest.TestCase):
             expected = vectors[0] @ file.get("dense_2.weight").T @ file.get("dense_3.weight").T
             np.testing.assert_allclose(vectors[1], expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-6)
 
+    def test_a_folder_of_hugging_face_ranks(self):
+        """The scores are transformers' own (5.12.1, BertForSequenceClassification) of this folder; the second text is of tokens of the second kind."""
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            self.skipTest("no NumPy")
+        documents = ["hi", "it is a bear", "The giant panda (Ailuropoda melanoleuca) is a bear species endemic to China.", "panda panda"]
+        scores = [-1.568190, -1.733746, -1.128238, -1.476414]
+        letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
+        names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "panda", "bear", "##s", "a", "what", "is", "it", "the", "?", ".", "(", ")", *("##" + c for c in letters)]
+        names += [c for c in letters if c not in names][:64 - len(names)]
+        added = {"special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+        tokenizer = {
+            "added_tokens": [{"id": i, "content": name, **added} for i, name in enumerate(names[:5])],
+            "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True},
+            "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+            "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+                      "vocab": {name: i for i, name in enumerate(names)}}}
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([sys.executable, "tests/oracle/hugging_face_folder.py", "--random", folder,
+                            "bert-rank --tensor cls --vocab 64 --seed 3 --context 512"], check=True)
+            with open(f"{folder}/0/tokenizer.json", "w") as f:
+                json.dump(tokenizer, f)
+            server = Server(model=f"m={folder}/0")
+            status, _, data = server.ask("POST", "/v1/rerank", {"query": "what is a panda?", "documents": documents})
+            self.assertEqual(status, 200, data)
+            got = {r["index"]: r["relevance_score"] for r in json.loads(data)["results"]}
+            for i, want in enumerate(scores):
+                self.assertAlmostEqual(got[i], want, delta=1e-5)
+            self.assertEqual(server.stop(), 0)
+
     def test_reasoning_is_an_item_of_its_own(self):
         with tempfile.NamedTemporaryFile("w") as template:
             template.write("{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}<think>")
