@@ -909,6 +909,12 @@ class ServeSlow(unittest.TestCase):
                 self.assertEqual((status, json.loads(data)["error"]["param"]), (400, param))
             self.assertIn("/v1/rerank", json.loads(server.ask("POST", "/v1/embeddings", {"input": "a"})[2])["error"]["message"])
             self.assertEqual(server.stop(), 0)
+            # ModernBERT's head: the mean of all tokens, and a norm. Scores of llama-server, too.
+            llama = [0.3628, 0.4558, 0.1648, 0.4713, 0.3945]
+            server, _ = serve("modern", "--arch", "modern-bert", "--seed", "2", "--tensor", "clsnorm")
+            for r in json.loads(server.ask("POST", "/v1/rerank", query)[2])["results"]:
+                self.assertAlmostEqual(r["relevance_score"], llama[r["index"]], delta=1e-3)
+            self.assertEqual(server.stop(), 0)
             # A language model that says yes or no, by the file's own prompt.
             server, _ = serve("qwen3", "--arch", "qwen3", "--tensor", "yesno")
             scores = [r["relevance_score"] for r in json.loads(server.ask("POST", "/v1/rerank", query)[2])["results"]]

@@ -17,7 +17,7 @@ import urllib.error
 import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODELS = [("bert", "cls"), ("qwen3", "yesno"), ("gemma-embedding", "dense2")]
+MODELS = [("bert", "cls"), ("modern-bert", "clsnorm"), ("qwen3", "yesno"), ("gemma-embedding", "dense2")]
 QUERY = "what is a panda?"
 DOCUMENTS = ["hi", "it is a bear", "The giant panda (Ailuropoda melanoleuca) is a bear species endemic to China.", "", "panda panda"]
 
