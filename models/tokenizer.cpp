@@ -282,6 +282,32 @@ Result<std::vector<int32_t>> Tokenizer::around_gap(std::span<const int32_t> befo
   return out;
 }
 
+Result<std::vector<int32_t>> Tokenizer::before_gap(std::span<const File> files) const {
+  const Vocab& vocab = parts_->vocab;
+  const int32_t repository = vocab.fill[static_cast<size_t>(FillRole::kRepository)],
+                separator = vocab.fill[static_cast<size_t>(FillRole::kSeparator)];
+  std::vector<int32_t> out;
+  const auto put = [&](const std::string& text) -> Status {
+    const auto tokens = BM_TRY(encode(text, {.add_bos = false, .add_eos = false}));
+    out.insert(out.end(), tokens.begin(), tokens.end());
+    return {};
+  };
+  if (repository >= 0) {
+    out.push_back(repository);
+    BM_TRY(put("myproject\n"));
+  }
+  for (const File& file : files) {
+    if (separator >= 0) out.push_back(separator);
+    BM_TRY(put(separator >= 0 ? file.name + "\n" : "\n\n--- snippet ---\n\n"));
+    BM_TRY(put(file.text));
+  }
+  if (separator >= 0) {
+    out.push_back(separator);
+    BM_TRY(put("filename\n"));
+  }
+  return out;
+}
+
 std::string Tokenizer::decode(std::span<const int32_t> tokens, const DecodeOptions& options) const {
   std::string out;
   bool is_first = true;

@@ -77,6 +77,14 @@ class Tokenizer {
   Result<std::vector<int32_t>> around_gap(std::span<const int32_t> before,
                                           std::span<const int32_t> behind) const;
 
+  /// What comes before such a prompt: other files of a repository, with the tokens that the
+  /// vocabulary has for that, else set apart by a line. Empty where it has none and there are no
+  /// files. Source: llama.cpp, format_prompt_infill(); "Qwen2.5-Coder" (2024), section 3.2.
+  struct File {
+    std::string name, text;
+  };
+  Result<std::vector<int32_t>> before_gap(std::span<const File> files) const;
+
   /// Two texts as rerankers read them: as the template of a tokenizer.json says; else BOS, `first`,
   /// EOS, the separator where the file has it between texts, `second`, EOS; of these tokens the
   /// ones that the file has.

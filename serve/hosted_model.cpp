@@ -166,6 +166,13 @@ std::string HostedModel::reason() const {
   __builtin_unreachable();
 }
 
+models::InfillVocabulary HostedModel::infill_vocabulary() const {
+  const models::Tokenizer& text = *tokenizer_;
+  return {.is_end = [&text](int32_t id) { return text.is_end_of_generation(id); },
+          .piece = [&text](int32_t id) { return text.is_special(id) ? "" : text.piece(id); },
+          .end = text.eot() >= 0 ? text.eot() : text.eos()};
+}
+
 std::shared_ptr<const models::GrammarVocabulary> HostedModel::vocabulary() {
   const std::lock_guard lock(vocabulary_mutex_);
   if (vocabulary_) return vocabulary_;

@@ -842,10 +842,38 @@ class ServeSlow(unittest.TestCase):
                     self.assertEqual(got["usage"]["prompt_tokens"], len(tokens))
                     self.assertEqual(got["choices"], expected["choices"])
                     self.assertEqual(got["choices"][0]["text"], llama)
+                    gap = {"input_prefix": text, "input_suffix": suffix, "n_predict": 8, "top_k": 1, "samplers": ["top_k"]}
+                    status, _, data = server.ask("POST", "/infill", {**gap, "return_tokens": True})
+                    self.assertEqual(status, 200, data)
+                    answer = json.loads(data)
+                    self.assertEqual((answer["content"], len(answer["tokens"]), answer["stop"], answer["stop_type"]), (llama, 8, True, "limit"))
+                    self.assertEqual((answer["tokens_evaluated"], answer["tokens_predicted"], answer["tokens_cached"]), (len(tokens), 8, len(tokens) + 7))
+                    self.assertEqual((answer["timings"]["prompt_n"] + answer["timings"]["cache_n"], answer["timings"]["predicted_n"]), (len(tokens), 8))
+                    status, _, data = server.ask("POST", "/infill", {**gap, "response_fields": ["timings/predicted_n", "content", "x", "x/y", ""]})
+                    self.assertEqual(json.loads(data), {"timings/predicted_n": 8, "content": llama})
+                    status, headers, data = server.ask("POST", "/infill", {**gap, "stream": True})
+                    self.assertEqual((status, headers["Content-Type"]), (200, "text/event-stream"))
+                    events = [json.loads(block.removeprefix("data: ")) for block in data.decode().split("\n\n")[:-1]]
+                    self.assertEqual("".join(e["content"] for e in events), llama)
+                    self.assertEqual(sum((e["tokens"] for e in events), []), answer["tokens"])
+                    self.assertEqual([e["stop"] for e in events], [False] * (len(events) - 1) + [True])
+                    # Other files come before the gap, and a request without an answer leaves them in the cache.
+                    more = {**gap, "input_extra": [{"filename": "a.txt", "text": "the software is provided as it is\n" * 9}]}
+                    empty = json.loads(server.ask("POST", "/infill", {**more, "n_predict": 0})[2])
+                    self.assertEqual((empty["content"], empty["tokens_predicted"]), ("", 0))
+                    answer = json.loads(server.ask("POST", "/infill", more)[2])
+                    self.assertEqual(answer["tokens_evaluated"], empty["tokens_evaluated"])
+                    self.assertGreater(answer["timings"]["cache_n"], 60, answer)
+                    both = json.loads(server.ask("POST", "/completion", {"prompt": [tokens, tokens], "n_predict": 8, "top_k": 1, "samplers": "k"})[2])
+                    self.assertEqual([(a["index"], a["content"]) for a in both], [(0, llama), (1, llama)])
                     if text:
                         self.assertEqual(server.complete(plain(text), suffix=suffix, **fields)["choices"], expected["choices"])
                 self.assertEqual(server.complete("a", suffix="", **fields)["choices"], server.complete("a", **fields)["choices"])
                 self.assertEqual(server.stop(), 0)
+        server = Server(model=MODEL)
+        status, _, data = server.ask("POST", "/infill", {"input_prefix": "a", "input_suffix": "b"})
+        self.assertEqual((status, "fill in the middle" in json.loads(data)["error"]["message"]), (501, True))
+        self.assertEqual(server.stop(), 0)
 
     def test_recurrent_models(self):
         try:
