@@ -951,9 +951,14 @@ class HuggingFaceModel {
         continue;
       }
       if (BM_TRY(add_fused_experts(t))) continue;
+      if (const size_t at = place.name.find("ssm_ba_"); at != std::string::npos) {
+        rates_[place.name.substr(0, at)][place.name.ends_with("alpha.weight")] = &t;
+        continue;
+      }
       BM_TRY(add_tensor(std::move(place.name), t));
     }
     BM_TRY(add_packed_experts());
+    BM_TRY(add_rates());
     BM_TRY(add_dense());
     if (!is_tied && !has_output && !may_be_tied_ && !is_encoder() && !modules_.pooling)
       return fail(Code::kCorrupt, "{}: tensor \"lm_head.weight\" is missing", folder_);
@@ -1007,6 +1012,27 @@ class HuggingFaceModel {
       shape = {count, 1};
     if (architecture_is("granitehybrid") && is_state_norm) shape = {1, count};
     add_floats(std::move(name), std::move(shape), values);
+    return {};
+  }
+
+  /// Of a delta network: of every head of keys the rows of its β, then those of its α.
+  Status add_rates() {
+    for (const auto& [block, parts] : rates_) {
+      const auto& [beta, alpha] = parts;
+      const uint64_t heads = uint64_t{groups_} * each_;
+      if (beta == nullptr || alpha == nullptr || beta->shape != alpha->shape ||
+          beta->dtype != alpha->dtype || beta->shape.size() != 2 || beta->shape[0] != heads)
+        return fail(Code::kCorrupt, "{}: {}linear_attn.in_proj_b and in_proj_a are not of {} heads",
+                    folder_, block, heads);
+      const size_t bytes = beta->data.size() / groups_;
+      std::vector<std::byte>& rows = store_->buffers.emplace_back();
+      for (uint64_t g = 0; g < groups_; ++g)
+        for (const SafeTensor* part : parts) {
+          const auto from = part->data.subspan(g * bytes, bytes);
+          rows.insert(rows.end(), from.begin(), from.end());
+        }
+      add(block + "ssm_ba.weight", BM_TRY(ggml_type_of(*beta)), {2 * heads, beta->shape[1]}, rows);
+    }
     return {};
   }
 
@@ -1331,6 +1357,7 @@ class HuggingFaceModel {
   FolderModules modules_;
   uint32_t stacked_ = 0;  ///< matrices that are one tensor, of no block
   std::map<std::string, std::array<const SafeTensor*, 2>> packed_;  ///< blocks and scales, by place
+  std::map<std::string, std::array<const SafeTensor*, 2>> rates_;   ///< β and α, by block
   GgufFile file_;
   std::shared_ptr<Store> store_ = std::make_shared<Store>();
 };

@@ -51,6 +51,20 @@ constexpr const char* kNomicDefaults =
         "rope_theta":1000.0,"type_vocab_size":2})";
 constexpr const char* kEuroBertDefaults =
     R"({"rms_norm_eps":1e-5,"max_position_embeddings":8192,"hidden_act":"silu"})";
+// Heads of values lie as Qwen3-Next's do, by groups of keys; GGUF files of qwen35 have another
+// order, and are the same otherwise.
+constexpr const char* kQwen35Defaults =
+    R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"num_key_value_heads":4,
+        "head_dim":256,"partial_rotary_factor":0.25,"linear_conv_kernel_dim":4,
+        "linear_key_head_dim":128,"linear_value_head_dim":128,"linear_num_key_heads":16,
+        "linear_num_value_heads":32})";
+constexpr const char* kQwen35MoeDefaults =
+    R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"num_key_value_heads":2,
+        "head_dim":256,"partial_rotary_factor":0.25,"linear_conv_kernel_dim":4,
+        "linear_key_head_dim":128,"linear_value_head_dim":128,"linear_num_key_heads":16,
+        "linear_num_value_heads":32,"num_experts":256,"num_experts_per_tok":8,
+        "norm_topk_prob":true,"moe_intermediate_size":512,"intermediate_size":512,
+        "shared_expert_intermediate_size":512})";
 constexpr const char* kMinistral3Defaults =
     R"({"rms_norm_eps":1e-5,"max_position_embeddings":131072,"num_key_value_heads":8,
         "head_dim":128,"rope_theta":1e6})";
@@ -186,6 +200,11 @@ constexpr FolderModel kModels[] = {
          "norm_topk_prob":true,"linear_conv_kernel_dim":4,"linear_key_head_dim":128,
          "linear_value_head_dim":128,"linear_num_key_heads":16,"linear_num_value_heads":32,
          "moe_intermediate_size":512,"shared_expert_intermediate_size":512})"},
+    {"Qwen3_5ForCausalLM", "qwen3next", kGainsFromOne | kPostNorms, kQwen35Defaults},
+    {"Qwen3_5ForConditionalGeneration", "qwen3next", kGainsFromOne | kPostNorms, kQwen35Defaults},
+    {"Qwen3_5MoeForCausalLM", "qwen3next", kGainsFromOne | kPostNorms, kQwen35MoeDefaults},
+    {"Qwen3_5MoeForConditionalGeneration", "qwen3next", kGainsFromOne | kPostNorms,
+     kQwen35MoeDefaults},
     {"BertModel", "bert", kEncoder, kBertDefaults},
     {"BertForMaskedLM", "bert", kEncoder, kBertDefaults},
     {"BertForPreTraining", "bert", kEncoder, kBertDefaults},
@@ -354,6 +373,12 @@ constexpr Name kBlockNames[] = {
     {"linear_attn.conv1d.", "ssm_conv1d."},
     {"linear_attn.in_proj_ba.", "ssm_ba."},
     {"linear_attn.in_proj_qkvz.", "attn_qkv_and_gate."},
+    {"linear_attn.in_proj_qkv.", "attn_qkv."},
+    {"linear_attn.in_proj_z.", "attn_gate."},
+    {"linear_attn.in_proj_b.", "ssm_ba_beta."},
+    {"linear_attn.in_proj_a.", "ssm_ba_alpha."},
+    {"mlp.experts.gate_up_proj", "ffn_gate_and_up_exps.weight"},
+    {"mlp.experts.down_proj", "ffn_down_exps.weight"},
     {"linear_attn.norm.", "ssm_norm."},
     {"linear_attn.out_proj.", "ssm_out."},
     {"mamba.A_log", "ssm_a"},
@@ -539,11 +564,12 @@ FolderPlace place_of(const FolderModel& model, uint32_t blocks, std::string_view
                      : "ffn_norm.") +
                 std::string(rest),
             {}};
-  if (take_prefix(&rest, "mlp.experts.") || take_prefix(&rest, "block_sparse_moe.experts.") ||
-      take_prefix(&rest, "feed_forward.experts."))
-    if (const auto expert = take_number(&rest, kMaxFolderExperts))
+  if (std::string_view part = rest; take_prefix(&part, "mlp.experts.") ||
+                                    take_prefix(&part, "block_sparse_moe.experts.") ||
+                                    take_prefix(&part, "feed_forward.experts."))
+    if (const auto expert = take_number(&part, kMaxFolderExperts))
       for (const Name& n : kExpertNames)
-        if (rest == n.theirs) return {block + std::string(n.ours), expert};
+        if (part == n.theirs) return {block + std::string(n.ours), expert};
   for (const Name& n : kBlockNames)
     if (take_prefix(&rest, n.theirs)) return {block + std::string(n.ours) + std::string(rest), {}};
   return {std::string(name), {}};

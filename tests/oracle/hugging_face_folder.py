@@ -36,7 +36,7 @@ CLASSES = {
     "mistral3": ("Mistral3ForConditionalGeneration", True), "lfm2": ("Lfm2ForCausalLM", False), "lfm2moe": ("Lfm2MoeForCausalLM", False),
     "hunyuan-dense": ("HunYuanDenseV1ForCausalLM", False), "hunyuan-moe": ("HunYuanMoEV1ForCausalLM", False),
     "granitemoe": ("GraniteMoeForCausalLM", True), "granitehybrid": ("GraniteMoeHybridForCausalLM", True),
-    "gemma3n": ("Gemma3nForConditionalGeneration", False),
+    "gemma3n": ("Gemma3nForConditionalGeneration", False), "qwen3.5": ("Qwen3_5MoeForCausalLM", False),
     "bert": ("BertModel", False), "bert-rank": ("BertForSequenceClassification", False), "roberta": ("XLMRobertaModel", False), "nomic-bert": ("NomicBertModel", False),
     "modern-bert": ("ModernBertModel", False), "eurobert": ("EuroBertModel", False), "gemma-embedding": ("Gemma3TextModel", False),
 }
@@ -153,7 +153,7 @@ def own_keys(c, m, name):
     if name == "glm4moe":
         c["n_routed_experts"], c["n_shared_experts"] = c.pop("num_experts"), m["expert_shared_count"]
         c["first_k_dense_replace"], c["routed_scaling_factor"] = m["leading_dense_block_count"], m["expert_weights_scale"]
-    if name == "qwen3next":
+    if name in ("qwen3next", "qwen3.5"):
         c["linear_conv_kernel_dim"], c["linear_key_head_dim"] = m["ssm.conv_kernel"], m["ssm.state_size"]
         c["linear_num_key_heads"], c["linear_num_value_heads"] = m["ssm.group_count"], m["ssm.time_step_rank"]
         c["linear_value_head_dim"] = m["ssm.inner_size"] // m["ssm.time_step_rank"]
@@ -185,6 +185,8 @@ def own_keys(c, m, name):
         for key in ("tie_word_embeddings", "partial_rotary_factor"):
             c.pop(key)
         c["hidden_act"] = "silu" if name in ("nomic-bert", "eurobert") else "gelu_new"  # what a GGUF file of these has
+    if name in ("gptneox", "falcon"):
+        c["hidden_act"] = "gelu_new"  # likewise
     if name == "bert-rank":
         c["id2label"], c["hidden_act"] = {"0": "LABEL_0"}, "gelu"
     if name == "roberta":
@@ -255,7 +257,7 @@ def config_of(g, arch, name):
         c["logits_scaling" if name.startswith("granite") else "logit_scale"] = m["logit_scale"]
     if name == "mixtral":
         c["num_local_experts"] = c.pop("num_experts")
-    if name in ("qwen3moe", "qwen3next", "lfm2moe", "glm4moe"):
+    if name in ("qwen3moe", "qwen3next", "lfm2moe", "glm4moe"):  # Qwen 3.5 says nothing of it
         c["norm_topk_prob"] = True
     if name.startswith("gemma"):
         c["query_pre_attn_scalar"] = c["head_dim"]
@@ -286,7 +288,7 @@ def tensors_of(g, arch, name, config, packed=False):
     for key, t in g.tensors.items():
         w = g.get(key)
         words = key.split(".")
-        is_less = name in ("gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron", "qwen3next")
+        is_less = name in ("gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron", "qwen3next", "qwen3.5")
         if words[-1] == "weight" and words[-2].endswith("norm") and words[-2] != "ssm_norm" and is_less:
             w = w - np.float32(1)
         if words[0].startswith("rope_f"):
@@ -315,6 +317,20 @@ def tensors_of(g, arch, name, config, packed=False):
             continue
         if part == "shortconv":
             yield f"{block}conv.{kind}.weight", w[:, None] if kind == "conv" else w
+            continue
+        if name == "qwen3.5" and part == "ssm_ba":  # of every head of keys those of its heads of values
+            both = w.reshape(config["linear_num_key_heads"], 2, -1, w.shape[1])
+            for i, letter in enumerate("ba"):
+                yield f"{block}linear_attn.in_proj_{letter}.weight", both[:, i].reshape(-1, w.shape[1])
+            continue
+        if name == "qwen3.5" and part in ("attn_qkv", "attn_gate"):
+            yield f"{block}linear_attn.in_proj_{'z' if part == 'attn_gate' else 'qkv'}.weight", w
+            continue
+        if name == "qwen3.5" and part in EXPERTS:
+            if part == "ffn_gate_exps":
+                yield block + "mlp.experts.gate_up_proj", np.concatenate([w, g.get(key.replace("ffn_gate_", "ffn_up_"))], 1)
+            elif part == "ffn_down_exps":
+                yield block + "mlp.experts.down_proj", w
             continue
         if part in STATES:
             stem = block + ("mamba." if name == "granitehybrid" else "linear_attn.") + STATES[part]
@@ -481,7 +497,7 @@ def random_models(folder, models):
                   "lfm2-indices": lambda path: {"layer_types": None, "full_attn_idxs": [2, 4]}}.get(name)
         for suffix in ("-mxfp4", "-llama3", "-longrope", "-alpha", "-letters", "-indices"):
             name = name.removesuffix(suffix)
-        arch = {"mixtral": "llama", "deepseek3": "deepseek2", "roberta": "bert", "bert-rank": "bert"}.get(name, name)
+        arch = {"mixtral": "llama", "deepseek3": "deepseek2", "roberta": "bert", "bert-rank": "bert", "qwen3.5": "qwen3next"}.get(name, name)
         more = ["--tensor", "moe"] if name == "mixtral" else []
         sys.argv = ["random_transformer.py", path, "--arch", arch, *more, *rest]
         random_transformer.main()

@@ -104,6 +104,7 @@ TEST(HuggingFace, FoldersOfEveryFamilyDo) {
                 "attention.sliding_window_pattern=3",
                 "glm4moe",
                 "qwen3next",
+                "qwen3.5",
                 "mistral3",
                 "mistral3 --key rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
                 "rope.scaling.original_context_length=16 --key "
