@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "models/model_error.h"
 #include "models/quant.h"
@@ -12,9 +13,9 @@ namespace bm::models {
 namespace {
 
 // Source: llama.cpp, gguf-py/gguf/constants.py, MODEL_TENSOR.DENSE_2_OUT, CLS and others.
-constexpr std::string_view kTensors[] = {"dense_2.weight", "dense_3.weight",  "cls.weight",
-                                         "cls.bias",       "cls.norm.weight", "cls.output.weight",
-                                         "cls.output.bias"};
+constexpr std::string_view kTensors[] = {
+    "dense_2.weight", "dense_2.bias",    "dense_3.weight", "dense_3.bias",      "cls.weight",
+    "cls.bias",       "cls.norm.weight", "cls.norm.bias",  "cls.output.weight", "cls.output.bias"};
 
 Result<std::vector<float>> numbers_of(const GgufTensor& t) {
   std::vector<float> out(t.value_count);
@@ -35,7 +36,7 @@ Result<std::optional<EmbeddingHead::Layer>> EmbeddingHead::read_layer(const Gguf
   const uint64_t rows = t->rank == 2 ? t->dims[1] : 1;  // a label alone may be a vector
   if (t->rank == 0 || t->rank > 2 || t->dims[0] == 0)
     return fail(Code::kCorrupt, "tensor {}.weight has {} dimensions", name, t->rank);
-  Layer layer{.name = name, .columns = t->dims[0], .weights = BM_TRY(numbers_of(*t)), .bias = {}};
+  Layer layer{.name = name, .columns = t->dims[0], .weights = BM_TRY(numbers_of(*t))};
   if (const GgufTensor* bias = file.find_tensor(name + ".bias")) {
     if (bias->value_count != rows)
       return fail(Code::kCorrupt, "tensor {}.bias has {} numbers, {}.weight {} rows", name,
@@ -50,22 +51,37 @@ Result<EmbeddingHead> EmbeddingHead::from_gguf(const GgufFile& file) {
   EmbeddingHead head;
   const std::string architecture(BM_TRY(file.get_string("general.architecture", "")));
   head.is_ranking_ = BM_TRY(file.get_u32(architecture + ".pooling_type", 0)) == 4;
-  const auto add = [&](const char* name) -> Result<bool> {
+  head.epsilon_ = static_cast<double>(
+      BM_TRY(file.get_f32(architecture + ".attention.layer_norm_epsilon", 1e-5F)));
+  const auto add = [&](const char* name) -> Result<Layer*> {
     auto layer = BM_TRY(read_layer(file, name));
-    if (!layer) return false;
-    head.layers_.push_back(std::move(*layer));
-    return true;
+    if (!layer) return nullptr;
+    return &head.layers_.emplace_back(std::move(*layer));
   };
   if (!head.is_ranking_) {
-    for (const char* name : {"dense_2", "dense_3"}) BM_TRY(add(name));
+    for (const char* name : {"dense_2", "dense_3"}) {
+      Layer* layer = BM_TRY(add(name));
+      if (layer && BM_TRY(file.get_bool(fmt::format("bellmetal.{}.tanh", name), false)))
+        layer->after = After::kTanh;
+    }
     return head;
   }
-  // ModernBERT's: its activation and what is pooled differ between the authors' code and llama.cpp.
-  if (file.find_tensor("cls.norm.weight"))
-    return fail(Code::kUnsupported,
-                "tensor \"cls.norm.weight\": heads of rerankers with a norm are not supported");
-  head.has_first_ = BM_TRY(add("cls"));
-  if (!BM_TRY(add("cls.output")) && !head.has_first_)
+  const bool is_modern = architecture == "modern-bert";
+  // A folder says which; of files it is what the first of the kind was trained with.
+  head.reads_mean_ = BM_TRY(file.get_u32("bellmetal.rank_pooling", is_modern ? 1 : 2)) == 1;
+  if (Layer* first = BM_TRY(add("cls"))) {
+    first->after = is_modern ? After::kGelu : After::kTanh;
+    for (const auto& [name, to] :
+         {std::pair{"cls.norm.weight", &first->gain}, std::pair{"cls.norm.bias", &first->shift}}) {
+      const GgufTensor* t = file.find_tensor(name);
+      if (t == nullptr) continue;
+      if (t->value_count != first->weights.size() / first->columns)
+        return fail(Code::kCorrupt, "tensor {} has {} numbers, cls.weight {} rows", name,
+                    t->value_count, first->weights.size() / first->columns);
+      *to = BM_TRY(numbers_of(*t));
+    }
+  }
+  if (!BM_TRY(add("cls.output")) && head.layers_.empty())
     return fail(
         Code::kUnsupported,
         "a reranker (pooling_type 4) has no tensor \"cls.weight\" or \"cls.output.weight\"");
@@ -74,22 +90,34 @@ Result<EmbeddingHead> EmbeddingHead::from_gguf(const GgufFile& file) {
   return head;
 }
 
+std::vector<double> EmbeddingHead::run(const Layer& layer, std::span<const double> x,
+                                       double epsilon) {
+  std::vector<double> out(layer.weights.size() / layer.columns);
+  for (size_t row = 0; row < out.size(); ++row) {
+    double sum = layer.bias.empty() ? 0 : static_cast<double>(layer.bias[row]);
+    for (size_t k = 0; k < layer.columns; ++k)
+      sum += static_cast<double>(layer.weights[row * layer.columns + k]) * x[k];
+    out[row] = layer.after == After::kTanh   ? std::tanh(sum)
+               : layer.after == After::kGelu ? sum * std::erfc(-sum / std::numbers::sqrt2) / 2
+                                             : sum;
+  }
+  if (layer.gain.empty()) return out;
+  double mean = 0, variance = 0;
+  for (const double v : out) mean += v / static_cast<double>(out.size());
+  for (const double v : out) variance += (v - mean) * (v - mean) / static_cast<double>(out.size());
+  const double scale = 1 / std::sqrt(variance + epsilon);
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = (out[i] - mean) * scale * static_cast<double>(layer.gain[i]) +
+             (layer.shift.empty() ? 0 : static_cast<double>(layer.shift[i]));
+  return out;
+}
+
 Result<std::vector<double>> EmbeddingHead::apply(std::vector<double> x) const {
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const Layer& layer = layers_[i];
+  for (const Layer& layer : layers_) {
     if (x.size() != layer.columns)
       return fail(Code::kCorrupt, "tensor {}.weight reads {} numbers of a text, there are {}",
                   layer.name, layer.columns, x.size());
-    std::vector<double> out(layer.weights.size() / layer.columns);
-    for (size_t row = 0; row < out.size(); ++row) {
-      double sum = layer.bias.empty() ? 0 : static_cast<double>(layer.bias[row]);
-      for (size_t k = 0; k < layer.columns; ++k)
-        sum += static_cast<double>(layer.weights[row * layer.columns + k]) * x[k];
-      out[row] = sum;
-    }
-    x = std::move(out);
-    if (!has_first_ || i > 0) continue;
-    for (double& v : x) v = std::tanh(v);
+    x = run(layer, x, epsilon_);
   }
   if (has_softmax_ && is_ranking_) {
     const double top = std::ranges::max(x);

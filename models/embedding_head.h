@@ -20,6 +20,8 @@ class EmbeddingHead {
 
   /// Whether the result is a score of how well a text answers another (pooling_type 4).
   bool is_ranking() const { return is_ranking_; }
+  /// Of rerankers: whether the mean of all tokens is what it reads, not the first or last of them.
+  bool reads_mean() const { return reads_mean_; }
   /// Of rerankers that are language models: a text with {query} and {document} in it.
   const std::string& prompt() const { return prompt_; }
 
@@ -28,16 +30,20 @@ class EmbeddingHead {
   Result<std::vector<double>> apply(std::vector<double> pooled) const;
 
  private:
+  enum class After : uint8_t { kNothing, kTanh, kGelu };
   struct Layer {
     std::string name;
     size_t columns = 0;
-    std::vector<float> weights;  ///< [rows, columns]
-    std::vector<float> bias;     ///< of `rows`, or none
+    std::vector<float> weights;    ///< [rows, columns]
+    std::vector<float> bias = {};  ///< of `rows`, or none
+    After after = After::kNothing;
+    std::vector<float> gain = {}, shift = {};  ///< of a norm behind that, each or none
   };
   static Result<std::optional<Layer>> read_layer(const GgufFile& file, const std::string& name);
+  static std::vector<double> run(const Layer& layer, std::span<const double> x, double epsilon);
   std::vector<Layer> layers_;
-  bool is_ranking_ = false;
-  bool has_first_ = false;    ///< tanh follows layers_[0]
+  bool is_ranking_ = false, reads_mean_ = false;
+  double epsilon_ = 1e-5;     ///< of norms
   bool has_softmax_ = false;  ///< scores of labels sum to 1
   std::string prompt_;
 };

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "models/hugging_face_modules.h"
 #include "models/hugging_face_names.h"
 #include "models/json_text.h"
 #include "models/model_error.h"
@@ -51,6 +52,14 @@ constexpr std::pair<const char*, const char*> kAliases[] = {
     {"block_ff_dim", "intermediate_size"},
     {"tie_embedding", "tie_word_embeddings"},
     {"experts_per_token", "num_experts_per_tok"},
+    {"dim", "hidden_size"},
+    {"hidden_dim", "intermediate_size"},
+    {"n_layers", "num_hidden_layers"},
+    {"n_heads", "num_attention_heads"},
+    {"local_attention", "sliding_window"},
+    {"global_attn_every_n_layers", "sliding_window_pattern"},
+    {"global_rope_theta", "rope_theta"},
+    {"local_rope_theta", "rope_local_base_freq"},
 };
 
 Result<GgmlType> ggml_type_of(const SafeTensor& t) {
@@ -94,7 +103,8 @@ class HuggingFaceModel {
     const auto names = config_.find("architectures");
     if (names == config_.end() || !names->is_array() || names->empty() || !(*names)[0].is_string())
       return fail(Code::kCorrupt, "{}config.json: no \"architectures\"", folder_);
-    model_ = BM_TRY(find_folder_model((*names)[0].get_ref<const std::string&>()));
+    const auto asked = (*names)[0].get<std::string>();
+    model_ = BM_TRY(find_folder_model(asked));
     // Experts of gpt-oss are blocks that GGUF files have, too.
     if (const auto quantised = config_.find("quantization_config");
         quantised != config_.end() && !quantised->is_null() &&
@@ -141,11 +151,19 @@ class HuggingFaceModel {
           BM_TRY(u32("num_local_experts")).value_or(0) > 0 ? "granitemoe" : "granite";
       model_ = &attention_alone_;
     }
+    modules_ = BM_TRY(read_folder_modules(folder_));
+    if (asked != model_->name && !modules_.pooling)
+      return fail(Code::kUnsupported,
+                  "{}config.json: {} is {} without what makes text of hidden states, and there is "
+                  "no modules.json that says how they become a vector",
+                  folder_, quote_name(asked), model_->name);
     BM_TRY(read_config());
+    if (is_encoder()) BM_TRY(read_encoder());
     BM_TRY(read_rope());
     BM_TRY(read_experts());
     BM_TRY(read_tensors());
     BM_TRY(read_tokenizer());
+    BM_TRY(read_pooling());
     file_.owner_ = std::move(store_);
     return std::move(file_);
   }
@@ -155,10 +173,13 @@ class HuggingFaceModel {
     std::deque<std::string> texts;
     std::deque<std::vector<std::byte>> buffers;
     SafetensorsFile weights;
+    std::deque<SafetensorsFile> dense;
     std::vector<Mapping> mappings;
   };
 
   bool architecture_is(std::string_view name) const { return model_->architecture == name; }
+  bool is_encoder() const { return (model_->words & kEncoder) != 0; }
+  bool ranks() const { return (model_->words & kRanks) != 0; }
 
   bool exists(const std::string& name) const {
     struct stat seen{};
@@ -271,8 +292,8 @@ class HuggingFaceModel {
     return {};
   }
 
-  /// Only a family of functions: which approximation of GELU is meant changes the last bits alone.
-  Status check_activation() const {
+  /// A family of functions; of GELU which one it is. Of Gemma older files name the other.
+  Status read_activation() {
     const json* value = find("hidden_act");
     if (value == nullptr) value = find("hidden_activation");
     if (value == nullptr) return {};
@@ -280,12 +301,19 @@ class HuggingFaceModel {
     const auto& name = value->get_ref<const std::string&>();
     const std::string_view arch = model_->architecture;
     const bool is_gelu = arch.starts_with("gemma") || arch == "gpt2" || arch == "gptneox" ||
-                         arch == "falcon" || arch == "phi2" || arch == "starcoder2";
+                         arch == "falcon" || arch == "phi2" || arch == "starcoder2" ||
+                         arch == "bert" || (arch == "modern-bert" && name != "silu");
     const bool is_squared = arch == "arcee" || arch == "nemotron";
     const bool is_known = is_gelu      ? name.starts_with("gelu") || name == "quick_gelu"
                           : is_squared ? name == "relu2"
-                                       : name == "silu" || name == "swish";
-    if (is_known && name != "quick_gelu") return {};
+                                       : name == "silu" || name == "swish" ||
+                                             (arch == "nomic-bert" && name == "swiglu");
+    if (is_known && name != "quick_gelu" && name != "gelu_10") {
+      const bool is_exact = name == "gelu" || name == "gelu_python";
+      if (is_exact && !arch.starts_with("gemma")) set_bool("bellmetal.gelu.exact", true);
+      if (arch == "modern-bert") set_text(own("hidden_activation"), is_gelu ? "gelu" : "silu");
+      return {};
+    }
     return fail(Code::kUnsupported, "{}config.json: \"hidden_act\" {} is not supported here",
                 folder_, quote_name(name));
   }
@@ -298,7 +326,7 @@ class HuggingFaceModel {
       set_text("general.name",
                folder_.substr(begin == std::string::npos ? 0 : begin + 1,
                               end - (begin == std::string::npos ? 0 : begin + 1) + 1));
-    BM_TRY(check_activation());
+    BM_TRY(read_activation());
     blocks_ = BM_TRY(need("num_hidden_layers"));
     if (blocks_ > kMaxFolderBlocks) return wrong("num_hidden_layers", "a number of layers");
     const uint32_t width = BM_TRY(need("hidden_size")), heads = BM_TRY(need("num_attention_heads"));
@@ -311,7 +339,7 @@ class HuggingFaceModel {
     if (head_ == 0) return wrong("head_dim", "positive");
     set_u32(own("block_count"), blocks_);
     set_u32(own("embedding_length"), width);
-    set_u32(own("context_length"), BM_TRY(need("max_position_embeddings")));
+    set_u32(own("context_length"), BM_TRY(positions()));
     const bool is_fourfold = (architecture_is("gpt2") || architecture_is("falcon")) &&
                              find("intermediate_size") == nullptr;
     set_u32(own("feed_forward_length"), is_fourfold ? 4 * width : BM_TRY(feed_forward_length()));
@@ -327,11 +355,11 @@ class HuggingFaceModel {
     BM_TRY(set_real("rope_theta", "rope.freq_base"));
     const std::string_view arch = model_->architecture;
     if (model_->words & kTurnedHalves) set_bool("bellmetal.rope.halves", true);
-    if (arch == "gemma3" || arch == "gemma3n")
+    if (arch == "gemma3" || arch == "gemma3n" || arch == "gemma-embedding" || arch == "modern-bert")
       BM_TRY(set_real("rope_local_base_freq", "rope.freq_base_swa"));
-    if (arch.starts_with("gemma2") || arch == "gemma3") {
+    if (arch.starts_with("gemma2") || arch == "gemma3" || arch == "gemma-embedding") {
       for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
-        if (arch == "gemma3" && key[0] == 'a') continue;
+        if (arch == "gemma-embedding" || (arch == "gemma3" && key[0] == 'a')) continue;
         set_f32(own(key), BM_TRY(real(config_, key)).value_or(0));
       }
       if (const auto scalar = BM_TRY(real(config_, "query_pre_attn_scalar")); scalar && *scalar > 0)
@@ -367,6 +395,162 @@ class HuggingFaceModel {
     }
     if (arch == "gemma3n") BM_TRY(read_gemma3n());
     return read_windows();
+  }
+
+  /// Positions that a text may have.
+  Result<uint32_t> positions() {
+    uint32_t count = BM_TRY(need("max_position_embeddings"));
+    if (model_->words & kPositionsBehindPadding) {
+      first_position_ = BM_TRY(u32("pad_token_id")).value_or(1) + 1;
+      if (first_position_ >= count) return wrong("max_position_embeddings", "above pad_token_id");
+      count -= first_position_;
+    }
+    // Longer texts are for rotations that grow with them.
+    if (architecture_is("nomic-bert") && find("n_positions") != nullptr)
+      count = std::min(count, BM_TRY(u32("max_trained_positions")).value_or(2048));
+    return count;
+  }
+
+  /// Source: transformers, configuration_bert.py and its kin; Nomic's
+  /// configuration_hf_nomic_bert.py.
+  Status read_encoder() {
+    set_bool(own("attention.causal"), false);
+    if (const json* kind = find("position_embedding_type"); kind != nullptr && *kind != "absolute")
+      return fail(Code::kUnsupported,
+                  "{}config.json: \"position_embedding_type\" other than \"absolute\" is not "
+                  "supported",
+                  folder_);
+    for (const char* key : {"is_decoder", "add_cross_attention", "sinusoidal_pos_embds", "prenorm",
+                            "rotary_emb_interleaved"})
+      if (BM_TRY(flag(key)))
+        return fail(Code::kUnsupported, "{}config.json: \"{}\" is not supported", folder_, key);
+    if (BM_TRY(u32("moe_every_n_layers")).value_or(0) > 0)
+      return fail(
+          Code::kUnsupported,
+          "{}config.json: \"moe_every_n_layers\" is not supported in folders; GGUF files of "
+          "this model are read",
+          folder_);
+    if (BM_TRY(real(config_, "rotary_emb_fraction")).value_or(1) != 1)
+      return wrong("rotary_emb_fraction", "1");
+    if (architecture_is("gemma-embedding") && !BM_TRY(flag("use_bidirectional_attention")))
+      return fail(Code::kUnsupported,
+                  "{}config.json: \"use_bidirectional_attention\" is not true: this model writes "
+                  "text; its class is Gemma3ForCausalLM",
+                  folder_);
+    return ranks() ? read_classifier() : Status{};
+  }
+
+  Status read_classifier() {
+    // Source: transformers, configuration_utils.py: two labels unless something else is said.
+    const json* labels = find("id2label");
+    const size_t count = labels != nullptr && labels->is_object()
+                             ? labels->size()
+                             : BM_TRY(u32("num_labels")).value_or(2);
+    if (count != 1)
+      return fail(
+          Code::kUnsupported,
+          "{}config.json: {} labels (\"id2label\"): {} is read as a reranker, which has one "
+          "label; classifying texts is not supported",
+          folder_, count, model_->name);
+    if (!architecture_is("modern-bert")) return {};
+    const json* pooling = find("classifier_pooling");
+    if (*pooling != "cls" && *pooling != "mean") return wrong("classifier_pooling", "cls or mean");
+    set_u32("bellmetal.rank_pooling",
+            static_cast<uint32_t>(*pooling == "mean" ? PoolingType::kMean : PoolingType::kFirst));
+    if (*find("classifier_activation") != "gelu")
+      return fail(Code::kUnsupported,
+                  "{}config.json: \"classifier_activation\" other than \"gelu\" is not supported",
+                  folder_);
+    return {};
+  }
+
+  /// What of a text its vector is made of, and what becomes of that.
+  Status read_pooling() {
+    if (ranks()) {
+      set_u32(own("pooling_type"), static_cast<uint32_t>(PoolingType::kRank));
+      return {};
+    }
+    if (modules_.pooling) set_u32(own("pooling_type"), static_cast<uint32_t>(*modules_.pooling));
+    if (BM_TRY(is_qwen_reranker())) return read_yes_and_no();
+    if (modules_.score)
+      return fail(Code::kUnsupported,
+                  "{}modules.json: LogitScore is supported of Qwen3-Reranker alone, and neither "
+                  "the folder's name nor README.md names that",
+                  folder_);
+    return {};
+  }
+
+  /// Its config.json is that of any Qwen 3. Source: llama.cpp, convert_hf_to_gguf.py,
+  /// _is_qwen3_reranker().
+  Result<bool> is_qwen_reranker() const {
+    if (!architecture_is("qwen3") || modules_.pooling) return false;
+    const auto name = file_.metadata_.find("general.name");
+    std::string own(name == file_.metadata_.end() ? "" : name->second.text);
+    std::ranges::transform(own, own.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (own.find("qwen3-reranker") != std::string::npos) return true;
+    if (!exists("README.md")) return false;
+    const Mapping file = BM_TRY(Mapping::open_file(folder_ + "README.md"));
+    return std::string_view(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size())
+               .find("# Qwen3-Reranker") != std::string_view::npos;
+  }
+
+  /// A score is the share of "yes" in the probabilities of "yes" and "no". Source: the model card
+  /// of Qwen3-Reranker.
+  Status read_yes_and_no() {
+    std::array<uint32_t, 2> ids{};
+    if (modules_.score) {
+      ids = {modules_.score->yes, modules_.score->no};
+    } else {
+      const json root =
+          json::parse(file_.metadata_["tokenizer.huggingface.json"].text, nullptr, false);
+      const json model = root.is_object() ? root.value("model", json::object()) : json::object();
+      const json vocab = model.is_object() ? model.value("vocab", json::object()) : json::object();
+      for (size_t i = 0; i < 2; ++i) {
+        const json id = vocab.is_object() ? vocab.value(i == 0 ? "yes" : "no", json()) : json();
+        if (!id.is_number_unsigned() || id > INT32_MAX)
+          return fail(Code::kCorrupt, "{}tokenizer.json has no tokens \"yes\" and \"no\"", folder_);
+        ids[i] = id.get<uint32_t>();
+      }
+    }
+    const GgufTensor* table = file_.find_tensor("output.weight");
+    if (table == nullptr) table = &*BM_TRY(file_.tensor("token_embd.weight"));
+    const GgufTensor from = *table;
+    if (from.rank != 2 || std::max(ids[0], ids[1]) >= from.dims[1])
+      return fail(Code::kCorrupt, "{}: tensor {} has no rows {} and {}", folder_, from.name, ids[0],
+                  ids[1]);
+    const size_t bytes = from.data.size() / from.dims[1];
+    std::vector<std::byte>& rows = store_->buffers.emplace_back();
+    for (const uint32_t id : ids) {
+      const auto row = from.data.subspan(id * bytes, bytes);
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+    add("cls.output.weight", from.type, {2, from.dims[0]}, rows);
+    file_.tensor_index_.emplace(file_.tensors_.back().name, file_.tensors_.size() - 1);
+    set_u32(own("pooling_type"), static_cast<uint32_t>(PoolingType::kRank));
+    set_text("tokenizer.chat_template.rerank",
+             "<|im_start|>system\nJudge whether the Document meets the requirements based on the "
+             "Query and the Instruct provided. Note that the answer can only be \"yes\" or "
+             "\"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web search query, retrieve "
+             "relevant passages that answer the query\n<Query>: {query}\n<Document>: "
+             "{document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
+    return {};
+  }
+
+  Status add_dense() {
+    for (size_t i = 0; i < modules_.dense.size(); ++i) {
+      const auto& [path, has_tanh] = modules_.dense[i];
+      const SafetensorsFile& file = store_->dense.emplace_back(BM_TRY(SafetensorsFile::open(path)));
+      const std::string name = fmt::format("dense_{}", i + 2);
+      if (file.find("linear.weight") == nullptr)
+        return fail(Code::kCorrupt, "{}: tensor \"linear.weight\" is missing", path);
+      for (const SafeTensor& t : file.tensors()) {
+        if (t.name != "linear.weight" && t.name != "linear.bias")
+          return fail(Code::kUnsupported, "{}: tensor {} is not known", path, quote_name(t.name));
+        BM_TRY(add_tensor(name + t.name.substr(6), t));
+      }
+      if (has_tanh) set_bool(fmt::format("bellmetal.{}.tanh", name), true);
+    }
+    return {};
   }
 
   /// Hidden units of a dense feed-forward.
@@ -767,10 +951,16 @@ class HuggingFaceModel {
         continue;
       }
       if (BM_TRY(add_fused_experts(t))) continue;
+      if (const size_t at = place.name.find("ssm_ba_"); at != std::string::npos) {
+        rates_[place.name.substr(0, at)][place.name.ends_with("alpha.weight")] = &t;
+        continue;
+      }
       BM_TRY(add_tensor(std::move(place.name), t));
     }
     BM_TRY(add_packed_experts());
-    if (!is_tied && !has_output && !may_be_tied_)
+    BM_TRY(add_rates());
+    BM_TRY(add_dense());
+    if (!is_tied && !has_output && !may_be_tied_ && !is_encoder() && !modules_.pooling)
       return fail(Code::kCorrupt, "{}: tensor \"lm_head.weight\" is missing", folder_);
     for (const auto& [name, parts] : stacks) BM_TRY(add_stack(name, parts));
     for (size_t i = 0; i < file_.tensors_.size(); ++i)
@@ -784,6 +974,13 @@ class HuggingFaceModel {
     SafeTensor t = from;
     const GgmlType type = BM_TRY(ggml_type_of(t));
     if (name == "per_layer_token_embd.weight") BM_TRY(add_rows(&t));
+    if (name == "position_embd.weight" && first_position_ > 0) {
+      if (t.shape.size() != 2 || t.shape[0] <= first_position_)
+        return fail(Code::kCorrupt, "tensor {} has no {} rows", quote_name(t.name),
+                    first_position_ + 1);
+      t.data = t.data.subspan(t.data.size() / t.shape[0] * first_position_);
+      t.shape[0] -= first_position_;
+    }
     const bool is_block = name.starts_with("blk.");
     if (is_block && model_->words & kTransposed && t.shape.size() == 2) {
       t.data = transposed(t.data, t.shape[0], t.shape[1], ggml_type_info(type).block_bytes);
@@ -815,6 +1012,27 @@ class HuggingFaceModel {
       shape = {count, 1};
     if (architecture_is("granitehybrid") && is_state_norm) shape = {1, count};
     add_floats(std::move(name), std::move(shape), values);
+    return {};
+  }
+
+  /// Of a delta network: of every head of keys the rows of its β, then those of its α.
+  Status add_rates() {
+    for (const auto& [block, parts] : rates_) {
+      const auto& [beta, alpha] = parts;
+      const uint64_t heads = uint64_t{groups_} * each_;
+      if (beta == nullptr || alpha == nullptr || beta->shape != alpha->shape ||
+          beta->dtype != alpha->dtype || beta->shape.size() != 2 || beta->shape[0] != heads)
+        return fail(Code::kCorrupt, "{}: {}linear_attn.in_proj_b and in_proj_a are not of {} heads",
+                    folder_, block, heads);
+      const size_t bytes = beta->data.size() / groups_;
+      std::vector<std::byte>& rows = store_->buffers.emplace_back();
+      for (uint64_t g = 0; g < groups_; ++g)
+        for (const SafeTensor* part : parts) {
+          const auto from = part->data.subspan(g * bytes, bytes);
+          rows.insert(rows.end(), from.begin(), from.end());
+        }
+      add(block + "ssm_ba.weight", BM_TRY(ggml_type_of(*beta)), {2 * heads, beta->shape[1]}, rows);
+    }
     return {};
   }
 
@@ -1135,8 +1353,11 @@ class HuggingFaceModel {
   bool may_be_tied_ = false;       ///< lm_head.weight may be missing, whatever the text's part says
   uint32_t blocks_ = 0, head_ = 0, groups_ = 1, experts_ = 0;
   uint32_t keys_ = 0, values_ = 0, each_ = 0;  ///< of a delta network's heads; values' per keys'
-  uint32_t stacked_ = 0;                       ///< matrices that are one tensor, of no block
+  uint32_t first_position_ = 0;                ///< rows of the table of positions that no text has
+  FolderModules modules_;
+  uint32_t stacked_ = 0;  ///< matrices that are one tensor, of no block
   std::map<std::string, std::array<const SafeTensor*, 2>> packed_;  ///< blocks and scales, by place
+  std::map<std::string, std::array<const SafeTensor*, 2>> rates_;   ///< β and α, by block
   GgufFile file_;
   std::shared_ptr<Store> store_ = std::make_shared<Store>();
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <span>
 
 #include "models/model_error.h"
 
@@ -30,6 +31,40 @@ constexpr const char* kLfm2Defaults =
     R"({"norm_eps":1e-5,"max_position_embeddings":128000,"num_key_value_heads":8,
         "rope_theta":1e6,"conv_L_cache":3,"block_multiple_of":256,"block_ffn_dim_multiplier":1.0,
         "block_auto_adjust_ff_dim":true,"norm_topk_prob":true,"tie_word_embeddings":true})";
+constexpr const char* kBertDefaults =
+    R"({"layer_norm_eps":1e-12,"max_position_embeddings":512,"hidden_act":"gelu",
+        "intermediate_size":3072,"type_vocab_size":2,"pad_token_id":0})";
+constexpr const char* kRobertaDefaults =
+    R"({"layer_norm_eps":1e-12,"max_position_embeddings":512,"hidden_act":"gelu",
+        "intermediate_size":3072,"type_vocab_size":2,"pad_token_id":1})";
+constexpr const char* kDistilBertDefaults =
+    R"({"layer_norm_eps":1e-12,"max_position_embeddings":512,"hidden_act":"gelu",
+        "hidden_size":768,"num_hidden_layers":6,"num_attention_heads":12,
+        "intermediate_size":3072})";
+constexpr const char* kModernBertDefaults =
+    R"({"norm_eps":1e-5,"max_position_embeddings":8192,"hidden_activation":"gelu",
+        "intermediate_size":1152,"sliding_window":128,"sliding_window_pattern":3,
+        "rope_theta":160000.0,"rope_local_base_freq":10000.0,"classifier_pooling":"cls",
+        "classifier_activation":"gelu"})";
+constexpr const char* kNomicDefaults =
+    R"({"layer_norm_eps":1e-12,"max_position_embeddings":2048,"hidden_act":"silu",
+        "rope_theta":1000.0,"type_vocab_size":2})";
+constexpr const char* kEuroBertDefaults =
+    R"({"rms_norm_eps":1e-5,"max_position_embeddings":8192,"hidden_act":"silu"})";
+// Heads of values lie as Qwen3-Next's do, by groups of keys; GGUF files of qwen35 have another
+// order, and are the same otherwise.
+constexpr const char* kQwen35Defaults =
+    R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"num_key_value_heads":4,
+        "head_dim":256,"partial_rotary_factor":0.25,"linear_conv_kernel_dim":4,
+        "linear_key_head_dim":128,"linear_value_head_dim":128,"linear_num_key_heads":16,
+        "linear_num_value_heads":32})";
+constexpr const char* kQwen35MoeDefaults =
+    R"({"rms_norm_eps":1e-6,"max_position_embeddings":32768,"num_key_value_heads":2,
+        "head_dim":256,"partial_rotary_factor":0.25,"linear_conv_kernel_dim":4,
+        "linear_key_head_dim":128,"linear_value_head_dim":128,"linear_num_key_heads":16,
+        "linear_num_value_heads":32,"num_experts":256,"num_experts_per_tok":8,
+        "norm_topk_prob":true,"moe_intermediate_size":512,"intermediate_size":512,
+        "shared_expert_intermediate_size":512})";
 constexpr const char* kMinistral3Defaults =
     R"({"rms_norm_eps":1e-5,"max_position_embeddings":131072,"num_key_value_heads":8,
         "head_dim":128,"rope_theta":1e6})";
@@ -165,6 +200,41 @@ constexpr FolderModel kModels[] = {
          "norm_topk_prob":true,"linear_conv_kernel_dim":4,"linear_key_head_dim":128,
          "linear_value_head_dim":128,"linear_num_key_heads":16,"linear_num_value_heads":32,
          "moe_intermediate_size":512,"shared_expert_intermediate_size":512})"},
+    {"Qwen3_5ForCausalLM", "qwen3next", kGainsFromOne | kPostNorms, kQwen35Defaults},
+    {"Qwen3_5ForConditionalGeneration", "qwen3next", kGainsFromOne | kPostNorms, kQwen35Defaults},
+    {"Qwen3_5MoeForCausalLM", "qwen3next", kGainsFromOne | kPostNorms, kQwen35MoeDefaults},
+    {"Qwen3_5MoeForConditionalGeneration", "qwen3next", kGainsFromOne | kPostNorms,
+     kQwen35MoeDefaults},
+    {"BertModel", "bert", kEncoder, kBertDefaults},
+    {"BertForMaskedLM", "bert", kEncoder, kBertDefaults},
+    {"BertForPreTraining", "bert", kEncoder, kBertDefaults},
+    {"BertForSequenceClassification", "bert", kEncoder | kRanks, kBertDefaults},
+    {"RobertaModel", "bert", kEncoder | kPositionsBehindPadding, kRobertaDefaults},
+    {"RobertaForMaskedLM", "bert", kEncoder | kPositionsBehindPadding, kRobertaDefaults},
+    {"RobertaForSequenceClassification", "bert", kEncoder | kPositionsBehindPadding | kRanks,
+     kRobertaDefaults},
+    {"XLMRobertaModel", "bert", kEncoder | kPositionsBehindPadding, kRobertaDefaults},
+    {"XLMRobertaForMaskedLM", "bert", kEncoder | kPositionsBehindPadding, kRobertaDefaults},
+    {"XLMRobertaForSequenceClassification", "bert", kEncoder | kPositionsBehindPadding | kRanks,
+     kRobertaDefaults},
+    {"CamembertModel", "bert", kEncoder | kPositionsBehindPadding, kRobertaDefaults},
+    {"CamembertForMaskedLM", "bert", kEncoder | kPositionsBehindPadding, kRobertaDefaults},
+    {"CamembertForSequenceClassification", "bert", kEncoder | kPositionsBehindPadding | kRanks,
+     kRobertaDefaults},
+    {"DistilBertModel", "bert", kEncoder, kDistilBertDefaults},
+    {"DistilBertForMaskedLM", "bert", kEncoder, kDistilBertDefaults},
+    {"ModernBertModel", "modern-bert", kEncoder | kOwnWindows, kModernBertDefaults},
+    {"ModernBertForMaskedLM", "modern-bert", kEncoder | kOwnWindows, kModernBertDefaults},
+    {"ModernBertForSequenceClassification", "modern-bert", kEncoder | kOwnWindows | kRanks,
+     kModernBertDefaults},
+    {"NomicBertModel", "nomic-bert", kEncoder | kNormsBehindSums, kNomicDefaults},
+    {"EuroBertModel", "eurobert", kEncoder, kEuroBertDefaults},
+    {"EuroBertForMaskedLM", "eurobert", kEncoder, kEuroBertDefaults},
+    {"Gemma3TextModel", "gemma-embedding", kEncoder | kGainsFromOne | kPostNorms | kOwnWindows,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":131072,"num_attention_heads":8,
+         "num_key_value_heads":4,"head_dim":256,"hidden_act":"gelu_pytorch_tanh",
+         "query_pre_attn_scalar":256,"sliding_window":4096,"sliding_window_pattern":6,
+         "rope_theta":1e6,"rope_local_base_freq":10000.0})"},
 };
 
 // --- tensors -----------------------------------------------------------------------------------
@@ -189,7 +259,72 @@ constexpr Name kOuterNames[] = {
     {"model.embed_tokens_per_layer.", "per_layer_token_embd."},
     {"model.per_layer_model_projection.", "per_layer_model_proj."},
     {"model.per_layer_projection_norm.", "per_layer_proj_norm."},
+    // Of classes that end in Model.
+    {"embed_tokens.", "token_embd."},
+    {"norm.", "output_norm."},
 };
+
+// Of encoders, whose classes put a prefix before all that the encoder alone has, too.
+constexpr std::string_view kEncoderPrefixes[] = {"bert.",       "roberta.", "distilbert.",
+                                                 "nomic_bert.", "model.",   "encoder."};
+constexpr Name kEncoderNames[] = {
+    {"embeddings.word_embeddings.", "token_embd."},
+    {"embeddings.tok_embeddings.", "token_embd."},
+    {"embeddings.position_embeddings.", "position_embd."},
+    {"embeddings.token_type_embeddings.", "token_types."},
+    {"embeddings.LayerNorm.", "token_embd_norm."},
+    {"embeddings.norm.", "token_embd_norm."},
+    {"emb_ln.", "token_embd_norm."},
+    {"final_norm.", "output_norm."},
+    {"embed_tokens.", "token_embd."},
+    {"norm.", "output_norm."},
+};
+/// Behind "layer.N." and "layers.N.".
+constexpr Name kEncoderBlockNames[] = {
+    {"attention.self.query.", "attn_q."},
+    {"attention.self.key.", "attn_k."},
+    {"attention.self.value.", "attn_v."},
+    {"attention.output.dense.", "attn_output."},
+    {"attention.output.LayerNorm.", "attn_output_norm."},
+    {"intermediate.dense.", "ffn_up."},
+    {"output.dense.", "ffn_down."},
+    {"output.LayerNorm.", "layer_output_norm."},
+    // DistilBERT's.
+    {"attention.q_lin.", "attn_q."},
+    {"attention.k_lin.", "attn_k."},
+    {"attention.v_lin.", "attn_v."},
+    {"attention.out_lin.", "attn_output."},
+    {"sa_layer_norm.", "attn_output_norm."},
+    {"ffn.lin1.", "ffn_up."},
+    {"ffn.lin2.", "ffn_down."},
+    {"output_layer_norm.", "layer_output_norm."},
+    // ModernBERT's and Nomic's.
+    {"attn.Wqkv.", "attn_qkv."},
+    {"attn.Wo.", "attn_output."},
+    {"attn.out_proj.", "attn_output."},
+    {"attn_norm.", "attn_norm."},
+    {"mlp_norm.", "ffn_norm."},
+    {"mlp.Wi.", "ffn_up."},
+    {"mlp.Wo.", "ffn_down."},
+    {"mlp.fc11.", "ffn_up."},
+    {"mlp.fc12.", "ffn_gate."},
+    {"norm1.", "attn_output_norm."},
+    {"norm2.", "layer_output_norm."},
+    {"post_mlp_layernorm.", "layer_output_norm."},
+};
+/// What classifiers have behind the encoder. The first that fits counts.
+constexpr Name kClassifierNames[] = {
+    {"pooler.dense.", "cls."},
+    {"classifier.dense.", "cls."},
+    {"head.dense.", "cls."},
+    {"head.norm.", "cls.norm."},
+    {"classifier.out_proj.", "cls.output."},
+    {"classifier.", "cls.output."},
+};
+/// Heads that guess masked tokens or the next sentence, and numbers that are made anew.
+constexpr std::string_view kEncoderIdle[] = {
+    "cls.predictions.",        "cls.seq_relationship.",    "lm_head.", "decoder.", "vocab_",
+    "embeddings.position_ids", "embeddings.token_type_ids"};
 
 /// Matrices with a number each that are one tensor.
 constexpr Name kOuterStacks[] = {
@@ -238,6 +373,12 @@ constexpr Name kBlockNames[] = {
     {"linear_attn.conv1d.", "ssm_conv1d."},
     {"linear_attn.in_proj_ba.", "ssm_ba."},
     {"linear_attn.in_proj_qkvz.", "attn_qkv_and_gate."},
+    {"linear_attn.in_proj_qkv.", "attn_qkv."},
+    {"linear_attn.in_proj_z.", "attn_gate."},
+    {"linear_attn.in_proj_b.", "ssm_ba_beta."},
+    {"linear_attn.in_proj_a.", "ssm_ba_alpha."},
+    {"mlp.experts.gate_up_proj", "ffn_gate_and_up_exps.weight"},
+    {"mlp.experts.down_proj", "ffn_down_exps.weight"},
     {"linear_attn.norm.", "ssm_norm."},
     {"linear_attn.out_proj.", "ssm_out."},
     {"mamba.A_log", "ssm_a"},
@@ -316,10 +457,14 @@ constexpr Name kExpertNames[] = {
 
 Result<const FolderModel*> find_folder_model(std::string_view name) {
   std::string known;
+  const std::string with_head =
+      name.ends_with("Model") ? std::string(name.substr(0, name.size() - 5)) + "ForCausalLM" : "";
   for (const FolderModel& model : kModels) {
     if (name == model.name) return &model;
     known += std::string(known.empty() ? "" : ", ") + model.name;
   }
+  for (const FolderModel& model : kModels)
+    if (with_head == model.name) return &model;
   return fail(Code::kUnsupported, "config.json: architecture {} is not supported (known: {})",
               quote_name(name), known);
 }
@@ -339,7 +484,50 @@ bool take_prefix(std::string_view* text, std::string_view prefix) {
   return true;
 }
 
+namespace {
+
+FolderPlace encoder_place_of(const FolderModel& model, uint32_t blocks, std::string_view name) {
+  std::string_view rest = name;
+  for (const std::string_view prefix : kEncoderPrefixes) take_prefix(&rest, prefix);
+  if (rest.ends_with("rotary_emb.inv_freq")) return {};
+  for (const std::string_view idle : kEncoderIdle)
+    if (rest.starts_with(idle) || name.starts_with(idle)) return {};
+  for (const Name& n : kClassifierNames)
+    if (take_prefix(&rest, n.theirs))
+      return model.words & kRanks ? FolderPlace{std::string(n.ours) + std::string(rest), {}}
+                                  : FolderPlace{};
+  // Older files name gain and bias of a norm so.
+  std::string own(rest);
+  if (own.ends_with(".gamma")) own.replace(own.size() - 5, 5, "weight");
+  if (own.ends_with(".beta")) own.replace(own.size() - 4, 4, "bias");
+  rest = own;
+  for (const Name& n : kEncoderNames)
+    if (take_prefix(&rest, n.theirs)) return {std::string(n.ours) + std::string(rest), {}};
+  take_prefix(&rest, "transformer.");
+  if (!take_prefix(&rest, "layer.") && !take_prefix(&rest, "layers."))
+    return {std::string(name), {}};
+  const auto layer = take_number(&rest, kMaxFolderBlocks);
+  if (!layer || *layer >= blocks) return {std::string(name), {}};
+  const std::string block = fmt::format("blk.{}.", *layer);
+  if (take_prefix(&rest, "post_attention_layernorm."))
+    return {block +
+                (model.words & kNormsBehindSums ? "attn_output_norm."
+                 : model.words & kPostNorms     ? "post_attention_norm."
+                                                : "ffn_norm.") +
+                std::string(rest),
+            {}};
+  for (const std::span<const Name> table :
+       {std::span<const Name>(kEncoderBlockNames), std::span<const Name>(kBlockNames)})
+    for (const Name& n : table)
+      if (take_prefix(&rest, n.theirs))
+        return {block + std::string(n.ours) + std::string(rest), {}};
+  return {std::string(name), {}};
+}
+
+}  // namespace
+
 FolderPlace place_of(const FolderModel& model, uint32_t blocks, std::string_view name) {
+  if (model.words & kEncoder) return encoder_place_of(model, blocks, name);
   std::string_view rest = name;
   // Models that see have a model of language in them.
   for (const std::string_view part : {"vision_tower.", "multi_modal_projector.", "visual.",
@@ -376,11 +564,12 @@ FolderPlace place_of(const FolderModel& model, uint32_t blocks, std::string_view
                      : "ffn_norm.") +
                 std::string(rest),
             {}};
-  if (take_prefix(&rest, "mlp.experts.") || take_prefix(&rest, "block_sparse_moe.experts.") ||
-      take_prefix(&rest, "feed_forward.experts."))
-    if (const auto expert = take_number(&rest, kMaxFolderExperts))
+  if (std::string_view part = rest; take_prefix(&part, "mlp.experts.") ||
+                                    take_prefix(&part, "block_sparse_moe.experts.") ||
+                                    take_prefix(&part, "feed_forward.experts."))
+    if (const auto expert = take_number(&part, kMaxFolderExperts))
       for (const Name& n : kExpertNames)
-        if (rest == n.theirs) return {block + std::string(n.ours), expert};
+        if (part == n.theirs) return {block + std::string(n.ours), expert};
   for (const Name& n : kBlockNames)
     if (take_prefix(&rest, n.theirs)) return {block + std::string(n.ours) + std::string(rest), {}};
   return {std::string(name), {}};

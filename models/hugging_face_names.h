@@ -23,6 +23,10 @@ enum FolderTrait : uint32_t {
   kPlainWindow = 32,    ///< sliding_window holds for all
   kTransposed = 64,     ///< matrices of blocks are [columns, rows]
   kGroupedHeads = 128,  ///< queries, key and value of a group of heads follow each other
+  kEncoder = 256,       ///< hidden states are what the class is read for; it writes no text
+  kRanks = 512,         ///< a classifier of one label: how well a text answers another
+  kPositionsBehindPadding = 1024,  ///< a text's positions begin behind pad_token_id
+  kNormsBehindSums = 2048,         ///< post_attention_layernorm is of x + attention(x)
 };
 }  // namespace folder_traits
 
@@ -33,6 +37,7 @@ struct FolderModel {
   const char* defaults;  ///< what transformers takes for keys that are left out
 };
 
+/// A class that ends in Model is the one that ends in ForCausalLM, where that is known.
 /// Errors: kUnsupported, naming those that are known.
 Result<const FolderModel*> find_folder_model(std::string_view name);
 

@@ -471,6 +471,7 @@ Tensor Llama::project(const QuantisedActivations& in, const Projection& p) {
 Tensor Llama::activate(size_t block, const Tensor& x) const {
   switch (config_.activation) {
     case Activation::kGelu: return x.gelu();
+    case Activation::kExactGelu: return x.gelu(false);
     case Activation::kReluSquared: return x.relu() * x.relu();
     case Activation::kRelu: return x.relu();
     case Activation::kXielu: return xielu(x.contiguous(), config_.blocks[block].xielu);
@@ -704,20 +705,21 @@ Tensor Llama::project_logits(const Tensor& x) const {
   return suppressed_.is_valid() ? (suppressed_ > 0.0).where(-1e30, logits) : logits;
 }
 
-Tensor Llama::embed(const Tensor& tokens,
-                    const std::function<Tensor(const Tensor& table)>& rows) const {
+Tensor Llama::embed(const Tensor& tokens, const std::function<Tensor(const Tensor& table)>& rows,
+                    const Tensor& kinds) const {
   Tensor x = embedding_.take(tokens);
   if (config_.embedding_scale != 1.0F) x = x * static_cast<double>(config_.embedding_scale);
-  if (token_type_.is_valid()) x = x + token_type_.cast(DType::kF32);
+  if (token_types_.is_valid()) x = x + token_types_.take(kinds).cast(DType::kF32);
   if (positions_.is_valid()) x = x + rows(positions_).cast(DType::kF32);
   return norm(x, embedding_norm_);
 }
 
-Tensor Llama::encode(const Tensor& tokens, const SymInt& count,
+Tensor Llama::encode(const Tensor& tokens, const Tensor& kinds, const SymInt& count,
                      std::span<const RopeTables> rope) const {
-  Tensor x = embed(tokens.shrink({{0, count}}), [&](const Tensor& table) {
+  const auto rows = [&](const Tensor& table) {
     return table.shrink({{0, count}, {0, config_.embedding_length}});
-  });
+  };
+  Tensor x = embed(tokens.shrink({{0, count}}), rows, kinds.shrink({{0, count}}));
   Tensor inputs = layer_inputs(tokens.shrink({{0, count}}), x);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     if (inputs.is_valid()) inputs = bring(i, inputs);

@@ -159,8 +159,11 @@ class Llama {
   /// a kernel per run, runs in kernels for any number of rows.
   Tensor forward_batch(const BatchStep& step, PagedKvCache& cache) const;
   /// Hidden states of a whole text of which every token sees all others, [count, embedding length].
-  /// Shapes: tokens [>= count] int32. `rope`: of as many positions.
-  Tensor encode(const Tensor& tokens, const SymInt& count, std::span<const RopeTables> rope) const;
+  /// Shapes: tokens and their kinds [>= count] int32. `rope`: of as many positions.
+  Tensor encode(const Tensor& tokens, const Tensor& kinds, const SymInt& count,
+                std::span<const RopeTables> rope) const;
+  /// How many kinds of tokens an encoder tells apart; 0: none.
+  uint32_t token_kinds() const { return token_kinds_; }
   /// What logits are made of, [rows, embedding length]: the last block's output, normalised.
   Tensor hidden_batch(const BatchStep& step, PagedKvCache& cache) const;
 
@@ -307,7 +310,9 @@ class Llama {
   Projection output_;  ///< its matrix is the embedding's where they are tied
   Tensor suppressed_;  ///< [vocabulary]: 1 of tokens that are never written; invalid without any
   Tensor positions_;   ///< [context, embedding length]; invalid without kPositionTable
-  Tensor token_type_;  ///< [1, embedding length], added to all tokens; invalid where there is none
+  /// [kinds, embedding length], added to tokens by their kind; invalid where there are none.
+  Tensor token_types_;
+  uint32_t token_kinds_ = 0;
   /// A device, and what blocks on it share.
   struct Place {
     std::string device;
@@ -505,7 +510,9 @@ class Llama {
   /// `routed`: what the router reads, [m, embedding length]; invalid: x.
   Tensor mix_experts(size_t block, const Tensor& x, const Tensor& routed = {}) const;
   /// What the first block reads; `rows`: those of the table of positions.
-  Tensor embed(const Tensor& tokens, const std::function<Tensor(const Tensor& table)>& rows) const;
+  /// `kinds`: of the tokens, for models that tell them apart.
+  Tensor embed(const Tensor& tokens, const std::function<Tensor(const Tensor& table)>& rows,
+               const Tensor& kinds = {}) const;
   /// `attention` is given the block's normalised input. `inputs`: see layer_inputs().
   Tensor run_block(size_t block, const Tensor& x, const Tensor& inputs,
                    const std::function<Tensor(const Tensor&)>& attention) const;

@@ -17,7 +17,8 @@ enum class RopeStyle : uint8_t {
 };
 enum class Activation : uint8_t {
   kSilu,
-  kGelu,
+  kGelu,       ///< by the hyperbolic tangent
+  kExactGelu,  ///< by the error function
   kReluSquared,
   kRelu,
   kClampedSwiglu,  ///< gate and up are clamped to ±7; see clamped_swiglu() in llama.cpp

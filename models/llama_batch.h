@@ -21,6 +21,8 @@ struct BatchItem {
   /// Of a model with states: the sequence's place for them, below Options::sequences, from position
   /// 0 on, which begins them anew. Whoever calls deals them out.
   uint32_t state = 0;
+  /// Of an encoder's text: the token from which on they are of the second kind.
+  size_t second = SIZE_MAX;
 };
 
 /// Thread: belongs to one thread at a time; batches of one model are independent.

@@ -585,6 +585,8 @@ Status read_activation(const GgufFile& file, const std::string& p, LlamaConfig* 
                     : name == "gelu" ? Activation::kGelu
                                      : Activation::kReluSquared;
   }
+  if (c->activation == Activation::kGelu && BM_TRY(file.get_bool("bellmetal.gelu.exact", false)))
+    c->activation = Activation::kExactGelu;
   // The first T5 has no gate. Source: llama.cpp, src/models/t5.cpp.
   if (c->row->has(kDistanceBias) &&
       file.find_tensor(c->block_prefix(0) + "ffn_gate.weight") == nullptr)

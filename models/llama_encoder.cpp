@@ -8,10 +8,11 @@ namespace bm::models {
 struct LlamaEncoder::Impl {
   std::shared_ptr<const Llama> model;
   Var count;
-  Tensor tokens;
+  Tensor tokens, kinds;
+  std::vector<int32_t> kinds_kept;  ///< what `kinds` holds
   std::vector<RopeTables> rope;
   std::vector<float> hidden;
-  using Step = std::function<Tensor(const Tensor&)>;
+  using Step = std::function<Tensor(const Tensor&, const Tensor&)>;
   Jit<Step> run;
 
   explicit Impl(std::shared_ptr<const Llama> m)
@@ -19,15 +20,27 @@ struct LlamaEncoder::Impl {
         count("count", 1, model->context()),
         tokens(Tensor::from(std::vector<int32_t>(model->context()), {int64_t{model->context()}},
                             model->device())),
+        kinds(Tensor::from(std::vector<int32_t>(model->context()), {int64_t{model->context()}},
+                           model->device())),
+        kinds_kept(model->context()),
         rope(model->make_rope_tables(model->context())),
-        run([this](const Tensor& t) { return model->encode(t, count, rope); }) {}
+        run([this](const Tensor& t, const Tensor& k) { return model->encode(t, k, count, rope); }) {
+  }
 
-  void encode(std::span<const int32_t> text) {
+  void encode(std::span<const int32_t> text, size_t second) {
     count.set(static_cast<int64_t>(text.size()));
-    runtime::Buffer to = tokens.buffer();
-    to.size = text.size_bytes();
-    unwrap(runtime::copy_in(to, std::as_bytes(text)));
-    const Tensor& out = run.capture(tokens);
+    const auto copy = [](std::span<const int32_t> from, const Tensor& into) {
+      runtime::Buffer to = into.buffer();
+      to.size = from.size_bytes();
+      unwrap(runtime::copy_in(to, std::as_bytes(from)));
+    };
+    copy(text, tokens);
+    std::vector<int32_t> wanted(model->context());
+    if (model->token_kinds() > 1 && second < text.size())
+      std::fill(wanted.begin() + static_cast<ptrdiff_t>(second), wanted.end(), 1);
+    if (wanted != kinds_kept) copy(wanted, kinds);
+    kinds_kept = std::move(wanted);
+    const Tensor& out = run.capture(tokens, kinds);
     hidden.resize(text.size() * model->config().output_length);
     runtime::Buffer from = out.buffer();
     from.size = hidden.size() * sizeof(float);
@@ -55,7 +68,7 @@ Result<std::unique_ptr<LlamaEncoder>> LlamaEncoder::create(std::shared_ptr<const
 const Llama& LlamaEncoder::model() const { return *impl_->model; }
 std::span<const float> LlamaEncoder::hidden() const { return impl_->hidden; }
 
-Status LlamaEncoder::encode(std::span<const int32_t> tokens) {
+Status LlamaEncoder::encode(std::span<const int32_t> tokens, size_t second) {
   const Llama& model = *impl_->model;
   if (tokens.empty() || tokens.size() > model.context())
     return fail(Code::kInvalidArgument, "{} tokens: this model encodes 1 to {} at once",
@@ -65,7 +78,7 @@ Status LlamaEncoder::encode(std::span<const int32_t> tokens) {
       return fail(Code::kInvalidArgument, "token {} is outside the vocabulary of {}", t,
                   model.config().vocab_size);
   try {
-    impl_->encode(tokens);
+    impl_->encode(tokens, second);
   } catch (const Exception& e) {
     return tl::unexpected<Error>(e.error());
   } catch (const std::exception&) {

@@ -16,9 +16,10 @@ class LlamaEncoder {
   ~LlamaEncoder();
 
   const Llama& model() const;
-  /// One whole text. Errors: kInvalidArgument (no tokens, more than the context, id out of range);
+  /// One whole text, or two: tokens from `second` on are of the second kind where the model tells
+  /// kinds apart. Errors: kInvalidArgument (no tokens, more than the context, id out of range);
   /// errors of the device.
-  Status encode(std::span<const int32_t> tokens);
+  Status encode(std::span<const int32_t> tokens, size_t second = SIZE_MAX);
   /// Hidden states of the last text, [tokens, LlamaConfig::output_length].
   std::span<const float> hidden() const;
 

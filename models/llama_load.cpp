@@ -1090,7 +1090,7 @@ class LlamaLoader {
   }
 
   /// Encoders tell the parts of a pair of texts apart; a text alone is all of the first kind.
-  Status load_token_type() {
+  Status load_token_types() {
     const LlamaConfig& c = model_->config_;
     const GgufTensor* t = c.row->has(kNoLogits) ? file_->find_tensor(kTokenTypes) : nullptr;
     if (t == nullptr) return {};
@@ -1098,8 +1098,8 @@ class LlamaLoader {
     if (t->rank != 2 || t->dims[0] != width || t->dims[1] == 0)
       return fail(Code::kCorrupt, "tensor {} has dimensions {}", kTokenTypes,
                   dims_text(std::span(t->dims.data(), t->rank)));
-    const Tensor table = BM_TRY(load(kTokenTypes, {width, t->dims[1]}));
-    if (is_loading_) model_->token_type_ = table.slice(0, {0, 1}).contiguous();
+    model_->token_types_ = BM_TRY(load(kTokenTypes, {width, t->dims[1]}));
+    model_->token_kinds_ = static_cast<uint32_t>(std::min<uint64_t>(t->dims[1], UINT32_MAX));
     return {};
   }
 
@@ -1164,7 +1164,7 @@ class LlamaLoader {
     if (c.row->has(kPositionTable))
       model_->positions_ = BM_TRY(load("position_embd.weight", {width, c.context_length}));
     BM_TRY(load_layer_inputs());
-    return load_token_type();
+    return load_token_types();
   }
 
   /// What all blocks share of their own inputs, and of the vectors of a token.

@@ -38,6 +38,8 @@ Status check_options(const SamplerOptions& o) {
   BM_TRY(check_closed("presence_penalty", o.presence_penalty, -100, 100));
   BM_TRY(check_half_open("mirostat_tau", o.mirostat_tau, 100));
   BM_TRY(check_closed("mirostat_eta", o.mirostat_eta, 0, 1));
+  if (o.has_step(SamplerStep::kInfill) && !o.infill)
+    return fail(Code::kInvalidArgument, "the sampler infill without a vocabulary");
   for (const LogitBias& b : o.logit_bias)
     if (b.token < 0 || std::isnan(b.bias) || (std::isinf(b.bias) && b.bias > 0))
       return fail(Code::kInvalidArgument, "logit_bias {} of token {}: a finite number or -inf",
@@ -72,7 +74,7 @@ void Sampler::accept_for_dry(std::span<const int32_t> tokens) {
 }
 
 void Sampler::apply_history() {
-  if (options_.dry.multiplier == 0) return;
+  if (options_.dry.multiplier == 0 || !options_.has_step(SamplerStep::kDry)) return;
   const size_t size = std::min<size_t>(history_.size(), options_.dry.last_n);
   size_t limit = 0;
   while (limit < size && !breaks_[history_.size() - 1 - limit]) ++limit;
@@ -100,7 +102,7 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, TokenMask allowed
   apply_logit_bias(logits_, options_.logit_bias);
   const Penalties penalties{options_.repeat_penalty, options_.frequency_penalty,
                             options_.presence_penalty};
-  if (!penalties.is_neutral())
+  if (!penalties.is_neutral() && options_.has_step(SamplerStep::kPenalties))
     apply_penalties(logits_, std::vector<int32_t>(window_.begin(), window_.end()), penalties);
   apply_history();
   candidates_.clear();
@@ -111,7 +113,7 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, TokenMask allowed
   }
   if (candidates_.empty())
     return fail(Code::kInvalidArgument, "mask and biases leave none of {} tokens", logits.size());
-  const int32_t token = draw();
+  const int32_t token = options_.order ? draw_in_order() : draw();
   accept(token);
   return token;
 }
@@ -140,6 +142,43 @@ int32_t Sampler::draw() {
     if (temperature == 0.0) return best();
     weigh(candidates_, temperature);
   }
+  return candidates_[draw_index(candidates_, next_uniform())].id;
+}
+
+int32_t Sampler::draw_in_order() {
+  weigh(candidates_, 1.0);
+  for (const SamplerStep step : *options_.order) switch (step) {
+      case SamplerStep::kPenalties:
+      case SamplerStep::kDry: break;
+      case SamplerStep::kTopNSigma:
+        keep_top_n_sigma(candidates_, double{options_.top_n_sigma});
+        break;
+      case SamplerStep::kTopK: keep_top_k(candidates_, options_.top_k); break;
+      case SamplerStep::kTypical: keep_typical(candidates_, double{options_.typical_p}); break;
+      case SamplerStep::kTopP: keep_top_p(candidates_, double{options_.top_p}); break;
+      case SamplerStep::kMinP: keep_min_p(candidates_, double{options_.min_p}); break;
+      case SamplerStep::kXtc:
+        if (options_.xtc_probability > 0.0f && options_.xtc_threshold <= 0.5f &&
+            next_uniform() < double{options_.xtc_probability})
+          exclude_top_choices(candidates_, double{options_.xtc_threshold});
+        break;
+      case SamplerStep::kTemperature: {
+        double temperature = double{options_.temperature};
+        if (options_.dynatemp_range > 0.0f)
+          temperature =
+              dynamic_temperature(candidates_, temperature, double{options_.dynatemp_range},
+                                  double{options_.dynatemp_exponent});
+        if (temperature == 0.0) {
+          keep_top_k(candidates_, 1);
+          break;
+        }
+        for (Candidate& c : candidates_)
+          c.logit = static_cast<float>(std::clamp(double{c.logit} / temperature, -3e38, 3e38));
+        weigh(candidates_, 1.0);
+        break;
+      }
+      case SamplerStep::kInfill: keep_infill(candidates_, *options_.infill); break;
+    }
   return candidates_[draw_index(candidates_, next_uniform())].id;
 }
 

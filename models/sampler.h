@@ -2,18 +2,36 @@
 // Choice of the next token from logits.
 
 #include <cstdint>
+#include <algorithm>
 #include <deque>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "models/sampler_chain.h"
 #include "models/sampler_dry.h"
+#include "models/sampler_infill.h"
 #include "models/sampler_math.h"
 #include "runtime/base/result.h"
 
 namespace bm::models {
 
 enum class Mirostat : uint8_t { kOff = 0, kV1 = 1, kV2 = 2 };
+
+/// A step of an order of the caller's own.
+enum class SamplerStep : uint8_t {
+  kPenalties,
+  kDry,
+  kTopNSigma,
+  kTopK,
+  kTypical,
+  kTopP,
+  kMinP,
+  kXtc,
+  kTemperature,
+  kInfill,
+};
 
 struct SamplerOptions {
   float temperature = 0.8f;     ///< 0: always the most likely token
@@ -36,7 +54,16 @@ struct SamplerOptions {
   float mirostat_tau = 5.0f;  ///< surprise aimed at, bits
   float mirostat_eta = 0.1f;  ///< how fast it learns
   std::vector<LogitBias> logit_bias = {};
+  /// These steps alone, in this order, Mirostat not at all; penalties and DRY come first wherever
+  /// they stand. Without kTemperature the temperature is 1.
+  std::optional<std::vector<SamplerStep>> order = {};
+  std::shared_ptr<const InfillVocabulary> infill = {};  ///< of kInfill
   uint64_t seed = 0;
+
+  /// Whether the step is part of the order, as all but kInfill are where there is none.
+  bool has_step(SamplerStep step) const {
+    return order ? std::ranges::find(*order, step) != order->end() : step != SamplerStep::kInfill;
+  }
 };
 
 /// One bit per token, of token t bit t % 64 of word t / 64.
@@ -74,6 +101,7 @@ class Sampler {
  private:
   int32_t draw();
   int32_t draw_mirostat();
+  int32_t draw_in_order();
   void apply_history();
   double next_uniform();
 

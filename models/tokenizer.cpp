@@ -282,6 +282,32 @@ Result<std::vector<int32_t>> Tokenizer::around_gap(std::span<const int32_t> befo
   return out;
 }
 
+Result<std::vector<int32_t>> Tokenizer::before_gap(std::span<const File> files) const {
+  const Vocab& vocab = parts_->vocab;
+  const int32_t repository = vocab.fill[static_cast<size_t>(FillRole::kRepository)],
+                separator = vocab.fill[static_cast<size_t>(FillRole::kSeparator)];
+  std::vector<int32_t> out;
+  const auto put = [&](const std::string& text) -> Status {
+    const auto tokens = BM_TRY(encode(text, {.add_bos = false, .add_eos = false}));
+    out.insert(out.end(), tokens.begin(), tokens.end());
+    return {};
+  };
+  if (repository >= 0) {
+    out.push_back(repository);
+    BM_TRY(put("myproject\n"));
+  }
+  for (const File& file : files) {
+    if (separator >= 0) out.push_back(separator);
+    BM_TRY(put(separator >= 0 ? file.name + "\n" : "\n\n--- snippet ---\n\n"));
+    BM_TRY(put(file.text));
+  }
+  if (separator >= 0) {
+    out.push_back(separator);
+    BM_TRY(put("filename\n"));
+  }
+  return out;
+}
+
 std::string Tokenizer::decode(std::span<const int32_t> tokens, const DecodeOptions& options) const {
   std::string out;
   bool is_first = true;
@@ -308,13 +334,26 @@ int32_t Tokenizer::bos() const { return parts_->vocab.bos; }
 int32_t Tokenizer::eos() const { return parts_->vocab.eos; }
 int32_t Tokenizer::eot() const { return parts_->vocab.eot; }
 int32_t Tokenizer::unknown() const { return parts_->vocab.unknown; }
-Result<std::vector<int32_t>> Tokenizer::encode_pair(std::string_view first,
-                                                    std::string_view second) const {
-  std::vector<int32_t> out = BM_TRY(encode(first));
+Result<TokenPair> Tokenizer::encode_pair(std::string_view first, std::string_view second) const {
   const Vocab& vocab = parts_->vocab;
-  if (vocab.separator >= 0 && parts_->model != "bert") out.push_back(vocab.separator);
-  const std::vector<int32_t> behind = BM_TRY(encode(second, {.add_bos = false}));
-  out.insert(out.end(), behind.begin(), behind.end());
+  TokenPair out;
+  const auto put = [&](const std::vector<int32_t>& tokens) {
+    out.tokens.insert(out.tokens.end(), tokens.begin(), tokens.end());
+  };
+  for (const PairPlace& place : vocab.pair) {
+    if (place.kind > 0) out.second = std::min(out.second, out.tokens.size());
+    if (place.token >= 0)
+      out.tokens.push_back(place.token);
+    else
+      put(BM_TRY(encode(place.is_second ? second : first, {.add_bos = false, .add_eos = false})));
+  }
+  if (!vocab.pair.empty()) return out;
+  put(BM_TRY(encode(first)));
+  if (parts_->model == "bert")
+    out.second = out.tokens.size();
+  else if (vocab.separator >= 0)
+    out.tokens.push_back(vocab.separator);
+  put(BM_TRY(encode(second, {.add_bos = false})));
   return out;
 }
 

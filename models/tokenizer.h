@@ -45,6 +45,14 @@ struct DecodeOptions {
   bool strip_space_prefix = true;
 };
 
+/// Two texts in one list of tokens.
+struct TokenPair {
+  std::vector<int32_t> tokens;
+  /// Where tokens of the second kind begin, for encoders that tell the two apart; behind the end:
+  /// nowhere.
+  size_t second = SIZE_MAX;
+};
+
 struct TokenizerParts;
 
 /// Thread: immutable after construction; any number of threads may use one object.
@@ -69,11 +77,20 @@ class Tokenizer {
   Result<std::vector<int32_t>> around_gap(std::span<const int32_t> before,
                                           std::span<const int32_t> behind) const;
 
-  /// Two texts as rerankers read them: BOS, `first`, EOS, the separator where the file has it
-  /// between texts, `second`, EOS; of these tokens the ones that the file has.
+  /// What comes before such a prompt: other files of a repository, with the tokens that the
+  /// vocabulary has for that, else set apart by a line. Empty where it has none and there are no
+  /// files. Source: llama.cpp, format_prompt_infill(); "Qwen2.5-Coder" (2024), section 3.2.
+  struct File {
+    std::string name, text;
+  };
+  Result<std::vector<int32_t>> before_gap(std::span<const File> files) const;
+
+  /// Two texts as rerankers read them: as the template of a tokenizer.json says; else BOS, `first`,
+  /// EOS, the separator where the file has it between texts, `second`, EOS; of these tokens the
+  /// ones that the file has.
   /// Source: llama.cpp, format_prompt_rerank(); of "bert" models every text ends with [SEP], as in
-  /// transformers.
-  Result<std::vector<int32_t>> encode_pair(std::string_view first, std::string_view second) const;
+  /// transformers, and the second is of the second kind.
+  Result<TokenPair> encode_pair(std::string_view first, std::string_view second) const;
 
   /// Text of `tokens`; always valid UTF-8 (U+FFFD for broken bytes and for ids out of range).
   /// decode(encode(x)) == x for valid UTF-8, with these exceptions of the models themselves: a "▁"

@@ -455,7 +455,17 @@ class Loader {
                    ? id_of((*pair)[0].get<std::string>())
                    : -1;
       };
-      return surround(pair_id("cls"), pair_id("sep"));
+      const int32_t cls = pair_id("cls"), sep = pair_id("sep");
+      const PairPlace a{}, b{.is_second = true};
+      if (cls >= 0 && sep >= 0 && type == "RobertaProcessing")
+        vocab_.pair = {{.token = cls}, a, {.token = sep}, {.token = sep}, b, {.token = sep}};
+      if (cls >= 0 && sep >= 0 && type == "BertProcessing")
+        vocab_.pair = {{.token = cls},
+                       a,
+                       {.token = sep},
+                       {.is_second = true, .kind = 1},
+                       {.token = sep, .kind = 1}};
+      return surround(cls, sep);
     }
     if (type != "TemplateProcessing")
       return fail(Code::kUnsupported, "{}: post_processor {} is not supported", kFile,
@@ -480,7 +490,36 @@ class Loader {
                     kFile);
       side = id;
     }
+    if (const json* pair = find(from, "pair")) BM_TRY(read_pair(from, *pair));
     return surround(before, after);
+  }
+
+  /// What stands around two texts, and which kinds of tokens all of it is.
+  Status read_pair(const json& from, const json& pair) {
+    if (!pair.is_array() || pair.size() > 64)
+      return corrupt("a template whose \"pair\" is no list");
+    std::vector<PairPlace> places;
+    uint32_t kind = 0;
+    for (const json& item : pair) {
+      const bool is_text = item.is_object() && item.contains("Sequence");
+      const json* own =
+          item.is_object() ? find(item, is_text ? "Sequence" : "SpecialToken") : nullptr;
+      const json* told = own && own->is_object() ? find(*own, "type_id") : nullptr;
+      if (told == nullptr || !told->is_number_unsigned())
+        return corrupt("a template whose \"pair\" has unknown items");
+      PairPlace place{.is_second = is_text && text_of(*own, "id") == "B",
+                      .kind = told->get<uint32_t>()};
+      if (!is_text) place.token = template_id(from, text_of(*own, "id"));
+      if ((!is_text && place.token < 0) || place.kind < kind || place.kind > 1)
+        return fail(Code::kUnsupported,
+                    "{}: a post_processor whose \"pair\" has unknown tokens, or kinds in another "
+                    "order than 0 and 1, is not supported",
+                    kFile);
+      kind = place.kind;
+      places.push_back(place);
+    }
+    vocab_.pair = std::move(places);
+    return {};
   }
 
   int32_t template_id(const json& from, const std::string& name) const {

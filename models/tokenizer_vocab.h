@@ -89,6 +89,13 @@ struct VocabDefaults {
   bool add_separator = false;
 };
 
+/// A place in what two texts become together: a token, or a text.
+struct PairPlace {
+  int32_t token = -1;      ///< −1: a text
+  bool is_second = false;  ///< which
+  uint32_t kind = 0;       ///< of token that an encoder adds there
+};
+
 struct Vocab {
   std::vector<Token> tokens;
   /// Text → id of what plain text may become: never control, unknown or byte tokens, so that a
@@ -98,7 +105,8 @@ struct Vocab {
   std::array<int32_t, 256> byte_tokens;                           ///< −1 where there is none
   int32_t bos = -1, eos = -1, unknown = -1, eot = -1, eom = -1;
   std::array<int32_t, kFillRoles> fill = {-1, -1, -1, -1, -1, -1};  ///< by FillRole
-  int32_t separator = -1;  ///< stands between two texts besides EOS; −1: none does
+  int32_t separator = -1;       ///< stands between two texts besides EOS; −1: none does
+  std::vector<PairPlace> pair;  ///< of a tokenizer.json that says it; empty: by the tokens above
   bool add_bos = false, add_eos = false, add_space_prefix = false;
   size_t longest = 0;  ///< bytes of the longest text in by_text
 

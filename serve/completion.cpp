@@ -150,6 +150,11 @@ ApiResult<std::vector<std::vector<int32_t>>> Completion::prompts() {
     is_reasoning_ = chat->is_reasoning;
     return std::vector<std::vector<int32_t>>{std::move(chat->tokens)};
   }
+  if (request_.native && request_.native->infill) {
+    auto tokens = infill_prompt(*request_.native->infill);
+    if (!tokens) return tl::unexpected<ApiError>(std::move(tokens.error()));
+    return std::vector<std::vector<int32_t>>{std::move(*tokens)};
+  }
   const bool has_gap = !request_.suffix.empty();
   std::vector<std::vector<int32_t>> out = request_.token_lists;
   models::EncodeOptions options;
@@ -174,6 +179,40 @@ ApiResult<std::vector<std::vector<int32_t>>> Completion::prompts() {
     if (auto error = outside_vocabulary(tokens, model_.tokenizer(), "prompt"))
       return tl::unexpected<ApiError>(std::move(*error));
   return out;
+}
+
+ApiResult<std::vector<int32_t>> Completion::infill_prompt(const InfillPrompt& infill) const {
+  const models::Tokenizer& tokenizer = model_.tokenizer();
+  const auto failed = [](const Error& error) { return tl::unexpected<ApiError>(api_error(error)); };
+  const auto encode = [&](const std::string& text) {
+    return tokenizer.encode(text, {.add_bos = false, .add_eos = false});
+  };
+  auto before = encode(infill.prefix), behind = encode(infill.suffix), begun = encode(infill.begun);
+  for (const auto* tokens : {&before, &behind, &begun})
+    if (!*tokens) return failed(tokens->error());
+  std::vector<models::Tokenizer::File> files;
+  for (const InfillPrompt::File& file : infill.extra) files.push_back({file.name, file.text});
+  auto extra = tokenizer.before_gap(files);
+  if (!extra) return failed(extra.error());
+  // Three parts of what stands before the gap and one of what stands behind it, in a batch of
+  // llama-server; other files have the rest of the context, but for room for an answer. That no
+  // part depends on how long the others are, nor on the answer, keeps what is cached of use.
+  constexpr size_t kBatch = 2048, kAnswer = 512;
+  const size_t whole = model_.context() - std::min<size_t>(kAnswer, model_.context() / 8),
+               batch = std::min(kBatch, whole - whole / 4), quarter = batch / 4;
+  const size_t room = quarter - std::min(quarter, 2 + begun->size());
+  if (before->size() > 3 * quarter)
+    before->erase(before->begin(), before->end() - static_cast<ptrdiff_t>(3 * quarter));
+  behind->resize(std::min(behind->size(), room));
+  if (const size_t rest = whole - batch; extra->size() > rest)
+    extra->erase(extra->begin(), extra->end() - static_cast<ptrdiff_t>(rest));
+  before->insert(before->end(), begun->begin(), begun->end());
+  const auto gap = tokenizer.around_gap(*before, *behind);
+  if (!gap)
+    return tl::unexpected<ApiError>(
+        ApiError{.status = 501, .message = gap.error().message, .code = "unsupported_parameter"});
+  extra->insert(extra->end(), gap->begin(), gap->end());
+  return std::move(*extra);
 }
 
 ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
@@ -221,10 +260,20 @@ ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
       }
       Choice choice;
       choice.prompt = at;
+      choice.prompt_tokens = prompt.size();
+      if (r.native) choice.prompt_text = model.tokenizer().decode(prompt, {.render_special = true});
+      models::SamplerOptions& sampling = job.sampling;
+      if (sampling.has_step(models::SamplerStep::kInfill))
+        sampling.infill =
+            std::make_shared<const models::InfillVocabulary>(model.infill_vocabulary());
+      LineLimits lines;
+      if (r.native)
+        lines = {.indent = r.native->indent,
+                 .time = std::chrono::milliseconds(std::max(r.native->predict_ms, 0))};
       if (r.has_echo && !prompt.empty()) choice.characters = c->echoes_[at].characters;
       choice.generation = std::make_shared<Generation>(
           model.tokenizer(), r.stop, r.is_chat && model.has_control_markers(c->has_tools_),
-          r.min_tokens);
+          r.min_tokens, lines);
       if (r.is_chat) choice.parser.emplace(model.chat_format(), c->has_tools_, c->is_reasoning_);
       job.listener = choice.generation;
       const auto submitted = model.scheduler().submit(std::move(job));
@@ -257,14 +306,16 @@ models::SamplerOptions Completion::sampling(uint64_t seed) const {
   const auto first = [](const auto& asked, const auto& recommended, auto otherwise) {
     return asked.value_or(recommended.value_or(otherwise));
   };
+  // llama-server's own defaults where it is asked in its own form.
+  const bool is_native = r.native.has_value();
   models::SamplerOptions out{
-      .temperature = first(r.temperature, file.temperature, 1.0F),
+      .temperature = first(r.temperature, file.temperature, is_native ? 0.8F : 1.0F),
       .dynatemp_range = r.dynatemp_range,
       .dynatemp_exponent = r.dynatemp_exponent,
       .top_n_sigma = r.top_n_sigma,
-      .top_k = first(r.top_k, file.top_k, 0U),
-      .top_p = first(r.top_p, file.top_p, 1.0F),
-      .min_p = first(r.min_p, file.min_p, 0.0F),
+      .top_k = first(r.top_k, file.top_k, is_native ? 40U : 0U),
+      .top_p = first(r.top_p, file.top_p, is_native ? 0.95F : 1.0F),
+      .min_p = first(r.min_p, file.min_p, is_native ? 0.05F : 0.0F),
       .typical_p = r.typical_p,
       .xtc_probability = first(r.xtc_probability, file.xtc_probability, 0.0F),
       .xtc_threshold = first(r.xtc_threshold, file.xtc_threshold, 0.1F),
@@ -280,6 +331,10 @@ models::SamplerOptions Completion::sampling(uint64_t seed) const {
   if (out.dry.multiplier > 0)
     out.dry.breakers = std::make_shared<const models::DryBreakers>(
         r.dry_breakers, [&text = model_.tokenizer()](int32_t token) { return text.piece(token); });
+  if (is_native) {
+    out.order = r.native->steps;
+    out.repeat_window = r.native->repeat_window.value_or(file.repeat_window.value_or(64));
+  }
   // In place of these three, unless one of them is asked for.
   if (file.mirostat && !r.top_k && !r.top_p && !r.min_p) out.mirostat = *file.mirostat;
   return out;
@@ -521,6 +576,13 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
     is_over_ = true;
     return dump(writer_->response());
   }
+  if (request_.native) {
+    is_over_ = true;
+    Json list = Json::array();
+    for (size_t i = 0; i < choices_.size(); ++i)
+      list.push_back(native_answer(i, choices_[i], std::move(choices_[i].text)));
+    return dump(list.size() == 1 ? list[0] : list);
+  }
   Json list = Json::array();
   for (const size_t at : best_choices()) {
     Choice& c = choices_[at];
@@ -559,6 +621,7 @@ std::string Completion::event(size_t index, Choice& choice, Piece piece) {
       out += writer_->fail(error_of(*choice.generation));
     return out;
   }
+  if (request_.native) return native_event(index, choice, piece);
   if (request_.has_echo && !std::exchange(choice.has_begun, true)) add_echo(choice, &piece);
   const auto add = [&](Json what, const std::vector<ChosenToken>& tokens, const Json& finish) {
     Json one{{"index", index}};
@@ -606,7 +669,92 @@ std::string Completion::event(size_t index, Choice& choice, Piece piece) {
   return out;
 }
 
+Json Completion::native_answer(size_t index, const Choice& c, std::string content) const {
+  const NativeForm& native = *request_.native;
+  const Generation& g = *c.generation;
+  const Timings& t = g.timings();
+  const size_t predicted = g.token_count(), cached = t.cached_tokens,
+               computed = c.prompt_tokens - std::min<size_t>(cached, c.prompt_tokens);
+  Json tokens = Json::array();
+  if (native.has_tokens && !request_.is_stream)
+    for (const ChosenToken& token : c.tokens) tokens.push_back(token.id);
+  const bool is_word = !g.stopped_by().empty();
+  const bool is_limit = g.finish() == Finish::kLength || g.lines().is_stopped();
+  const auto per = [](double amount, double of) { return of > 0 ? amount / of : 0.0; };
+  const models::SamplerOptions used = sampling(request_.seed.value_or(0));
+  Json out{{"index", index},
+           {"content", std::move(content)},
+           {"tokens", std::move(tokens)},
+           {"stop", true},
+           {"model", model_.name()},
+           {"tokens_predicted", predicted},
+           {"tokens_evaluated", c.prompt_tokens},
+           {"generation_settings",
+            {{"temperature", used.temperature},
+             {"top_k", used.top_k},
+             {"top_p", used.top_p},
+             {"min_p", used.min_p},
+             {"typical_p", used.typical_p},
+             {"repeat_penalty", used.repeat_penalty},
+             {"presence_penalty", used.presence_penalty},
+             {"frequency_penalty", used.frequency_penalty},
+             {"stop", request_.stop},
+             {"n_predict", request_.max_tokens ? Json(*request_.max_tokens) : Json(-1)},
+             {"ignore_eos", request_.ignores_end},
+             {"stream", request_.is_stream}}},
+           {"prompt", c.prompt_text},
+           {"has_new_line", g.lines().has_new_line()},
+           {"truncated", false},
+           {"stop_type", is_word    ? "word"
+                         : is_limit ? "limit"
+                                    : "eos"},
+           {"stopping_word", g.stopped_by()},
+           // What is in the cache now: the last token has not been computed.
+           {"tokens_cached", c.prompt_tokens + predicted - (predicted > 0 ? 1 : 0)},
+           {"timings",
+            {{"cache_n", cached},
+             {"prompt_n", computed},
+             {"prompt_ms", t.prompt * 1e3},
+             {"prompt_per_token_ms", per(t.prompt * 1e3, static_cast<double>(computed))},
+             {"prompt_per_second", per(static_cast<double>(computed), t.prompt)},
+             {"predicted_n", predicted},
+             {"predicted_ms", t.decode * 1e3},
+             {"predicted_per_token_ms", per(t.decode * 1e3, static_cast<double>(predicted))},
+             {"predicted_per_second", per(static_cast<double>(predicted), t.decode)}}}};
+  if (native.response_fields.empty()) return out;
+  Json chosen = Json::object();
+  for (const std::string& name : native.response_fields) {
+    const size_t slash = name.find('/');
+    const auto member = out.find(name.substr(0, slash));
+    if (member == out.end()) continue;
+    if (slash == std::string::npos)
+      chosen[name] = *member;
+    else if (member->is_object() && member->contains(name.substr(slash + 1)))
+      chosen[name] = (*member)[name.substr(slash + 1)];
+  }
+  return chosen;
+}
+
+std::string Completion::native_event(size_t index, Choice& choice, const Piece& piece) const {
+  std::string out;
+  if (!piece.text.empty() || !piece.tokens.empty()) {
+    Json tokens = Json::array();
+    for (const ChosenToken& token : piece.tokens) tokens.push_back(token.id);
+    out = as_event({{"index", index},
+                    {"content", piece.text},
+                    {"tokens", std::move(tokens)},
+                    {"stop", false},
+                    {"tokens_predicted", choice.generation->tokens_so_far()},
+                    {"tokens_evaluated", choice.prompt_tokens}});
+  }
+  if (!piece.is_finished) return out;
+  if (is_failure(choice.generation->finish()))
+    return out + "data: " + error_body(error_of(*choice.generation)) + "\n\n";
+  return out + as_event(native_answer(index, choice, ""));
+}
+
 std::string Completion::last_events() {
+  if (request_.native) return {};
   if (writer_)
     return writer_->finish(choices_[0].generation->finish() == Finish::kLength, response_usage());
   std::string out;

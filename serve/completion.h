@@ -67,10 +67,18 @@ class Completion {
     /// an echo has a space that the prompt lacks.
     int64_t characters = 0;
     size_t prompt = 0;  ///< which one it answers
+    size_t prompt_tokens = 0;
+    std::string prompt_text;  ///< of llama-server's own form
     bool is_finished = false, has_begun = false;
   };
   Completion(HostedModel& model, GenerationRequest request, std::string id);
   ApiResult<std::vector<std::vector<int32_t>>> prompts();
+  /// What llama-server makes of a gap, within the model's context.
+  ApiResult<std::vector<int32_t>> infill_prompt(const InfillPrompt& infill) const;
+  /// The answer of a choice in llama-server's own form; `content`: its text, or what of it is new.
+  nlohmann::ordered_json native_answer(size_t index, const Choice& choice,
+                                       std::string content) const;
+  std::string native_event(size_t index, Choice& choice, const Piece& piece) const;
   /// What the request says, the model's file, and OpenAI's defaults, in this order.
   models::SamplerOptions sampling(uint64_t seed) const;
   /// What a request for an echo is answered with before the choice.

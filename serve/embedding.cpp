@@ -87,27 +87,29 @@ Embedding::~Embedding() {
     if (!input->is_finished()) model_.scheduler().cancel(input->id);
 }
 
-ApiResult<std::vector<std::vector<int32_t>>> Embedding::encode() const {
-  std::vector<std::vector<int32_t>> out = request_.token_lists;
+ApiResult<std::vector<models::TokenPair>> Embedding::encode() const {
+  std::vector<models::TokenPair> out;
+  for (const std::vector<int32_t>& tokens : request_.token_lists) out.push_back({.tokens = tokens});
   for (const std::string& text : request_.texts) {
     auto tokens = model_.tokenizer().encode(text);
     if (!tokens) return tl::unexpected<ApiError>(api_error(tokens.error()));
-    out.push_back(std::move(*tokens));
+    out.push_back({.tokens = std::move(*tokens)});
   }
-  for (const std::vector<int32_t>& tokens : out)
-    if (auto error = outside_vocabulary(tokens, model_.tokenizer(), "input"))
+  for (const models::TokenPair& text : out)
+    if (auto error = outside_vocabulary(text.tokens, model_.tokenizer(), "input"))
       return tl::unexpected<ApiError>(std::move(*error));
   return out;
 }
 
-ApiResult<void> Embedding::pool(std::vector<std::vector<int32_t>> lists,
+ApiResult<void> Embedding::pool(std::vector<models::TokenPair> lists,
                                 const std::function<bool()>& is_wanted,
                                 const std::function<ApiResult<void>(std::vector<double>)>& take) {
   for (size_t i = 0; i < lists.size(); ++i) {
     for (size_t k = inputs_.size(); k < std::min(lists.size(), i + kInFlight); ++k) {
-      prompt_tokens_ += lists[k].size();
+      prompt_tokens_ += lists[k].tokens.size();
       Job job;
-      job.prompt = std::move(lists[k]);
+      job.prompt = std::move(lists[k].tokens);
+      job.second = lists[k].second;
       job.max_tokens = 1;
       job.pooling = model_.pooling();
       auto input = std::make_shared<Input>();
@@ -168,8 +170,8 @@ ApiResult<std::string> Embedding::wait(const std::function<bool()>& is_wanted) {
 namespace {
 
 /// The two texts as the model's file wants them.
-Result<std::vector<int32_t>> encode_pair(const HostedModel& model, const std::string& query,
-                                         const std::string& document) {
+Result<models::TokenPair> encode_pair(const HostedModel& model, const std::string& query,
+                                      const std::string& document) {
   const std::string& prompt = model.embedding_head().prompt();
   if (prompt.empty()) return model.tokenizer().encode_pair(query, document);
   // Control tokens are those of the prompt's own text.
@@ -191,7 +193,7 @@ Result<std::vector<int32_t>> encode_pair(const HostedModel& model, const std::st
   put(document);
   text += prompt.substr(at_document + 10);
   options.literal = literal;
-  return model.tokenizer().encode(text, options);
+  return models::TokenPair{.tokens = BM_TRY(model.tokenizer().encode(text, options))};
 }
 
 }  // namespace
@@ -201,7 +203,7 @@ ApiResult<std::string> rerank(HostedModel& model, const RerankRequest& request,
   if (!model.embedding_head().is_ranking())
     return tl::unexpected<ApiError>(ApiError{
         .message = "this model is no reranker: its file has no pooling_type 4", .param = "model"});
-  std::vector<std::vector<int32_t>> lists;
+  std::vector<models::TokenPair> lists;
   for (const std::string& document : request.documents) {
     auto tokens = encode_pair(model, request.query, document);
     if (!tokens) return tl::unexpected<ApiError>(api_error(tokens.error()));

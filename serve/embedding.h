@@ -22,13 +22,12 @@ class Embedding {
   ApiResult<std::string> wait(const std::function<bool()>& is_wanted);
   size_t prompt_tokens() const { return prompt_tokens_; }
   /// What the model's head makes of each of `lists`, given to `take` in their order.
-  ApiResult<void> pool(std::vector<std::vector<int32_t>> lists,
-                       const std::function<bool()>& is_wanted,
+  ApiResult<void> pool(std::vector<models::TokenPair> lists, const std::function<bool()>& is_wanted,
                        const std::function<ApiResult<void>(std::vector<double>)>& take);
 
  private:
   class Input;
-  ApiResult<std::vector<std::vector<int32_t>>> encode() const;
+  ApiResult<std::vector<models::TokenPair>> encode() const;
   HostedModel& model_;
   EmbeddingRequest request_;
   std::vector<std::shared_ptr<Input>> inputs_;

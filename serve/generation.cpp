@@ -5,12 +5,15 @@
 namespace bm::serve {
 
 std::string StopFilter::push(std::string_view text) {
-  if (is_stopped_) return {};
+  if (is_stopped()) return {};
   held_ += text;
   size_t first = std::string::npos;
-  for (const std::string& stop : stops_) first = std::min(first, held_.find(stop));
+  for (const std::string& stop : stops_)
+    if (const size_t at = held_.find(stop); at < first) {
+      first = at;
+      stopped_by_ = stop;
+    }
   if (first != std::string::npos) {
-    is_stopped_ = true;
     held_.resize(first);
     return std::exchange(held_, {});
   }
@@ -25,20 +28,47 @@ std::string StopFilter::push(std::string_view text) {
 
 std::string StopFilter::finish() { return std::exchange(held_, {}); }
 
+std::string LineFilter::push(std::string text, Clock::time_point now) {
+  if (is_stopped_) return {};
+  if (!begin_) begin_ = now;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (is_indent_ && (c == ' ' || c == '\t')) {
+      ++indent_;
+      continue;
+    }
+    if (is_indent_ && indent_ < limits_.indent) {
+      is_stopped_ = true;
+      text.resize(i);
+      return text;
+    }
+    is_indent_ = c == '\n';
+    indent_ = 0;
+    has_new_line_ = has_new_line_ || is_indent_;
+    is_stopped_ =
+        is_stopped_ || (is_indent_ && limits_.time.count() > 0 && now - *begin_ > limits_.time);
+  }
+  return text;
+}
+
 Generation::Generation(const models::Tokenizer& tokenizer, std::vector<std::string> stops,
-                       bool has_control, uint32_t min_tokens)
-    : decoder_(tokenizer, has_control), filter_(std::move(stops)), min_tokens_(min_tokens) {}
+                       bool has_control, uint32_t min_tokens, LineLimits lines)
+    : decoder_(tokenizer, has_control),
+      filter_(std::move(stops)),
+      lines_(lines),
+      min_tokens_(min_tokens) {}
 
 bool Generation::on_token(const ChosenToken& token) {
   std::string text = decoder_.push(token.id);
   // The scheduler's thread alone counts.
   if (count_ >= min_tokens_) text = filter_.push(text);
+  text = lines_.push(std::move(text), Clock::now());
   const std::lock_guard lock(mutex_);
   ++count_;
   piece_.text += text;
   piece_.tokens.push_back(token);
   news_.notify_one();
-  return !filter_.is_stopped();
+  return !filter_.is_stopped() && !lines_.is_stopped();
 }
 
 void Generation::on_prompt_token(const ChosenToken& token) {
@@ -47,7 +77,8 @@ void Generation::on_prompt_token(const ChosenToken& token) {
 }
 
 void Generation::on_finish(Finish finish, const Timings& timings, const Error* error) {
-  const std::string rest = filter_.push(decoder_.finish()) + filter_.finish();
+  const std::string rest =
+      lines_.push(filter_.push(decoder_.finish()) + filter_.finish(), Clock::now());
   const std::lock_guard lock(mutex_);
   piece_.text += rest;
   piece_.is_finished = true;

@@ -22,12 +22,34 @@ class StopFilter {
   std::string push(std::string_view text);
   /// What was withheld, at the end without a stop text.
   std::string finish();
-  bool is_stopped() const { return is_stopped_; }
+  bool is_stopped() const { return !stopped_by_.empty(); }
+  const std::string& stopped_by() const { return stopped_by_; }  ///< empty: none came
 
  private:
   std::vector<std::string> stops_;
-  std::string held_;
-  bool is_stopped_ = false;
+  std::string held_, stopped_by_;
+};
+
+/// What ends a text at its lines, as editors want it.
+struct LineLimits {
+  uint32_t indent = 0;  ///< spaces and tabs that every new line begins with
+  /// A text that takes longer, from its first token, ends at the next new line; 0: none does.
+  std::chrono::milliseconds time{0};
+};
+
+class LineFilter {
+ public:
+  explicit LineFilter(LineLimits limits) : limits_(limits) {}
+  /// What of `text` belongs to the answer.
+  std::string push(std::string text, Clock::time_point now);
+  bool is_stopped() const { return is_stopped_; }
+  bool has_new_line() const { return has_new_line_; }
+
+ private:
+  LineLimits limits_;
+  std::optional<Clock::time_point> begin_;
+  uint32_t indent_ = 0;  ///< of the last line so far
+  bool is_indent_ = false, has_new_line_ = false, is_stopped_ = false;
 };
 
 /// What became of a choice since it was last asked.
@@ -43,7 +65,7 @@ class Generation : public Listener {
   /// `tokenizer` outlives it. `has_control`: control tokens appear as their text. `min_tokens`: no
   /// stop text is looked for in that many first ones.
   Generation(const models::Tokenizer& tokenizer, std::vector<std::string> stops,
-             bool has_control = false, uint32_t min_tokens = 0);
+             bool has_control = false, uint32_t min_tokens = 0, LineLimits lines = {});
 
   bool on_token(const ChosenToken& token) override;
   void on_prompt_token(const ChosenToken& token) override;
@@ -61,11 +83,14 @@ class Generation : public Listener {
   const Timings& timings() const { return timings_; }
   const std::optional<Error>& error() const { return error_; }
   uint32_t token_count() const { return count_; }
+  const std::string& stopped_by() const { return filter_.stopped_by(); }
+  const LineFilter& lines() const { return lines_; }
 
  private:
   bool wait(std::unique_lock<std::mutex>& lock, Clock::time_point deadline);
   models::StreamDecoder decoder_;
   StopFilter filter_;
+  LineFilter lines_;
   mutable std::mutex mutex_;
   std::condition_variable news_;
   Piece piece_;

@@ -98,7 +98,9 @@ Status HostedModel::load() {
   // An encoder's first token stands for the text; what sees only what is before it has the last.
   embedding_head_ = BM_TRY(models::EmbeddingHead::from_gguf(*file));
   if (embedding_head_.is_ranking())
-    pooling_ = engine->writes_text() ? Pooling::kLast : Pooling::kFirst;
+    pooling_ = engine->writes_text()          ? Pooling::kLast
+               : embedding_head_.reads_mean() ? Pooling::kMean
+                                              : Pooling::kFirst;
   context_ = engine->context();
   std::shared_ptr<Drafter> drafter;
   if (options_.draft_tokens > 0 && engine->has_states())
@@ -162,6 +164,13 @@ std::string HostedModel::reason() const {
     }
   }
   __builtin_unreachable();
+}
+
+models::InfillVocabulary HostedModel::infill_vocabulary() const {
+  const models::Tokenizer& text = *tokenizer_;
+  return {.is_end = [&text](int32_t id) { return text.is_end_of_generation(id); },
+          .piece = [&text](int32_t id) { return text.is_special(id) ? "" : text.piece(id); },
+          .end = text.eot() >= 0 ? text.eot() : text.eos()};
 }
 
 std::shared_ptr<const models::GrammarVocabulary> HostedModel::vocabulary() {

@@ -64,6 +64,8 @@ class HostedModel {
   /// Of embeddings: as the file says, otherwise the last token's, which has seen all others; of
   /// encoders, whose tokens all have, the mean.
   Pooling pooling() const { return pooling_; }
+  /// Of this model's tokens; lives as long as the model.
+  models::InfillVocabulary infill_vocabulary() const;
   /// What its file has behind pooled hidden states.
   const models::EmbeddingHead& embedding_head() const { return embedding_head_; }
   struct EncodedChat {

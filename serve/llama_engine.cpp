@@ -79,7 +79,7 @@ class LlamaEngine final : public Engine {
   }
 
   Status embed(const BatchItem& piece) override {
-    if (encoder_) return encoder_->encode(piece.tokens);
+    if (encoder_) return encoder_->encode(piece.tokens, piece.second);
     if (!batch_) return fail(Code::kDeviceLost, "the model is not loaded");
     return batch_->embed(piece);
   }

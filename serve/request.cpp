@@ -96,7 +96,8 @@ void take_messages(Fields& f, GenerationRequest* r) {
   }
 }
 
-/// Texts or lists of tokens, one or several.
+}  // namespace
+
 void take_texts(Fields& f, const char* name, uint32_t limit, std::vector<std::string>* texts,
                 std::vector<std::vector<int32_t>>* token_lists) {
   const Json* prompt = f.find(name);
@@ -128,8 +129,6 @@ void take_texts(Fields& f, const char* name, uint32_t limit, std::vector<std::st
     wrong();
   }
 }
-
-}  // namespace
 
 std::string error_body(const ApiError& error) {
   const auto or_null = [](const std::string& s) { return s.empty() ? Json() : Json(s); };

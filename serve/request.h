@@ -16,7 +16,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/sampler_chain.h"
+#include "models/sampler.h"
 #include "models/sampler_dry.h"
 #include "runtime/base/result.h"
 
@@ -38,12 +38,34 @@ std::string error_body(const ApiError& error);
 
 enum class ToolChoice : uint8_t { kAuto, kNone, kRequired, kNamed };
 
+/// A gap in a text, and what an editor knows besides.
+struct InfillPrompt {
+  std::string prefix, suffix;  ///< what stands before the gap, and behind it
+  std::string begun;           ///< what of the gap is written already
+  struct File {
+    std::string name, text;
+  };
+  std::vector<File> extra;
+};
+
+/// Of requests in llama-server's own form, which are answered in that form.
+struct NativeForm {
+  std::optional<InfillPrompt> infill;
+  std::optional<std::vector<models::SamplerStep>> steps;
+  std::optional<uint32_t> repeat_window;
+  std::vector<std::string> response_fields;  ///< of the answer; empty: all
+  uint32_t indent = 0;                       ///< see LineLimits
+  int32_t predict_ms = 0;
+  bool has_tokens = false;  ///< their ids are part of the answer
+};
+
 struct GenerationRequest {
   bool is_chat = false;
   /// Of OpenAI's newer interface, "Responses": a chat that is answered in another form, with these
   /// fields of the request in it.
   bool is_response = false;
   nlohmann::ordered_json response_fields;
+  std::optional<NativeForm> native;
   std::string model;                                           ///< empty: the first
   nlohmann::ordered_json messages, tools, template_variables;  ///< of a chat; null without
   /// Of a completion: texts or lists of tokens, one of the two.
@@ -91,6 +113,9 @@ ApiResult<nlohmann::ordered_json> parse_body(std::string_view body,
 ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimits& limits = {});
 ApiResult<GenerationRequest> parse_completion(std::string_view body,
                                               const RequestLimits& limits = {});
+ApiResult<GenerationRequest> parse_native_completion(std::string_view body,
+                                                     const RequestLimits& limits = {});
+ApiResult<GenerationRequest> parse_infill(std::string_view body, const RequestLimits& limits = {});
 /// Items become the messages of a chat.
 ApiResult<GenerationRequest> parse_response(std::string_view body,
                                             const RequestLimits& limits = {});

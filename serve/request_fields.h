@@ -126,6 +126,9 @@ void take_sampling(Fields& f, const RequestLimits& limits, GenerationRequest* r)
 /// `format`, which stands in `name`: {"type": …} with a schema where it has one.
 void take_format(Fields& f, const std::string& name, const nlohmann::ordered_json& format,
                  GenerationRequest* r);
+/// Texts or lists of tokens, one or several: those of `name`.
+void take_texts(Fields& f, const char* name, uint32_t limit, std::vector<std::string>* texts,
+                std::vector<std::vector<int32_t>>* token_lists);
 /// tools, tool_choice and parallel_tool_calls.
 void take_tools(Fields& f, const RequestLimits& limits, GenerationRequest* r);
 /// `effort`, which stands in `name`, as a variable of the template, as vLLM has it; "none" also

@@ -393,7 +393,8 @@ struct Scheduler::Impl {
     const size_t count =
         is_token ? 1 : std::min<size_t>(s.job.prompt.size() - at, most - at % most);
     make_room(s, at + static_cast<uint32_t>(count));
-    return {std::span(s.job.prompt).subspan(at, count), at, s.pages, !is_token, s.state};
+    return {
+        std::span(s.job.prompt).subspan(at, count), at, s.pages, !is_token, s.state, s.job.second};
   }
 
   /// A piece of a prompt whose embedding is asked for; true when it was the last one.

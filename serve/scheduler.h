@@ -69,6 +69,7 @@ struct Job {
   std::shared_ptr<const models::GrammarVocabulary> vocabulary;
   std::string grammar_after;       ///< the text behind which the grammar holds; empty: all of it
   std::optional<Pooling> pooling;  ///< set: the prompt's embedding, and no tokens
+  size_t second = SIZE_MAX;        ///< see models::TokenPair
   int32_t priority = 0;            ///< lower goes first
   std::optional<Clock::time_point> deadline;
   std::shared_ptr<Listener> listener;

@@ -440,6 +440,10 @@ MHD_Result answer_generation(Exchange& x, ApiResult<GenerationRequest> request) 
 
 MHD_Result answer_chat(Exchange& x) { return answer_generation(x, parse_chat(x.body)); }
 MHD_Result answer_completion(Exchange& x) { return answer_generation(x, parse_completion(x.body)); }
+MHD_Result answer_native_completion(Exchange& x) {
+  return answer_generation(x, parse_native_completion(x.body));
+}
+MHD_Result answer_infill(Exchange& x) { return answer_generation(x, parse_infill(x.body)); }
 MHD_Result answer_response(Exchange& x) { return answer_generation(x, parse_response(x.body)); }
 
 MHD_Result answer_embedding(Exchange& x) {
@@ -511,6 +515,9 @@ constexpr Route kRoutes[] = {
     {"GET", kModelPath, answer_model},
     {"POST", "/v1/chat/completions", answer_chat},
     {"POST", "/v1/completions", answer_completion},
+    {"POST", "/completion", answer_native_completion},
+    {"POST", "/completions", answer_native_completion},
+    {"POST", "/infill", answer_infill},
     {"POST", "/v1/responses", answer_response},
     {"POST", "/v1/embeddings", answer_embedding},
     {"POST", "/v1/rerank", answer_rerank},

@@ -41,6 +41,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check_generation(bm::serve::parse_chat(body));
   check_generation(bm::serve::parse_completion(body));
   check_generation(bm::serve::parse_response(body));
+  check_generation(bm::serve::parse_native_completion(body));
+  const auto infill = bm::serve::parse_infill(body);
+  check_error(infill);
+  check(!infill || (infill->native && infill->native->infill && infill->n >= 1));
   const auto embedding = bm::serve::parse_embedding(body);
   check_error(embedding);
   check(!embedding || embedding->texts.empty() || embedding->token_lists.empty());

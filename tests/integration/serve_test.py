@@ -842,10 +842,38 @@ class ServeSlow(unittest.TestCase):
                     self.assertEqual(got["usage"]["prompt_tokens"], len(tokens))
                     self.assertEqual(got["choices"], expected["choices"])
                     self.assertEqual(got["choices"][0]["text"], llama)
+                    gap = {"input_prefix": text, "input_suffix": suffix, "n_predict": 8, "top_k": 1, "samplers": ["top_k"]}
+                    status, _, data = server.ask("POST", "/infill", {**gap, "return_tokens": True})
+                    self.assertEqual(status, 200, data)
+                    answer = json.loads(data)
+                    self.assertEqual((answer["content"], len(answer["tokens"]), answer["stop"], answer["stop_type"]), (llama, 8, True, "limit"))
+                    self.assertEqual((answer["tokens_evaluated"], answer["tokens_predicted"], answer["tokens_cached"]), (len(tokens), 8, len(tokens) + 7))
+                    self.assertEqual((answer["timings"]["prompt_n"] + answer["timings"]["cache_n"], answer["timings"]["predicted_n"]), (len(tokens), 8))
+                    status, _, data = server.ask("POST", "/infill", {**gap, "response_fields": ["timings/predicted_n", "content", "x", "x/y", ""]})
+                    self.assertEqual(json.loads(data), {"timings/predicted_n": 8, "content": llama})
+                    status, headers, data = server.ask("POST", "/infill", {**gap, "stream": True})
+                    self.assertEqual((status, headers["Content-Type"]), (200, "text/event-stream"))
+                    events = [json.loads(block.removeprefix("data: ")) for block in data.decode().split("\n\n")[:-1]]
+                    self.assertEqual("".join(e["content"] for e in events), llama)
+                    self.assertEqual(sum((e["tokens"] for e in events), []), answer["tokens"])
+                    self.assertEqual([e["stop"] for e in events], [False] * (len(events) - 1) + [True])
+                    # Other files come before the gap, and a request without an answer leaves them in the cache.
+                    more = {**gap, "input_extra": [{"filename": "a.txt", "text": "the software is provided as it is\n" * 9}]}
+                    empty = json.loads(server.ask("POST", "/infill", {**more, "n_predict": 0})[2])
+                    self.assertEqual((empty["content"], empty["tokens_predicted"]), ("", 0))
+                    answer = json.loads(server.ask("POST", "/infill", more)[2])
+                    self.assertEqual(answer["tokens_evaluated"], empty["tokens_evaluated"])
+                    self.assertGreater(answer["timings"]["cache_n"], 60, answer)
+                    both = json.loads(server.ask("POST", "/completion", {"prompt": [tokens, tokens], "n_predict": 8, "top_k": 1, "samplers": "k"})[2])
+                    self.assertEqual([(a["index"], a["content"]) for a in both], [(0, llama), (1, llama)])
                     if text:
                         self.assertEqual(server.complete(plain(text), suffix=suffix, **fields)["choices"], expected["choices"])
                 self.assertEqual(server.complete("a", suffix="", **fields)["choices"], server.complete("a", **fields)["choices"])
                 self.assertEqual(server.stop(), 0)
+        server = Server(model=MODEL)
+        status, _, data = server.ask("POST", "/infill", {"input_prefix": "a", "input_suffix": "b"})
+        self.assertEqual((status, "fill in the middle" in json.loads(data)["error"]["message"]), (501, True))
+        self.assertEqual(server.stop(), 0)
 
     def test_recurrent_models(self):
         try:
@@ -909,6 +937,12 @@ class ServeSlow(unittest.TestCase):
                 self.assertEqual((status, json.loads(data)["error"]["param"]), (400, param))
             self.assertIn("/v1/rerank", json.loads(server.ask("POST", "/v1/embeddings", {"input": "a"})[2])["error"]["message"])
             self.assertEqual(server.stop(), 0)
+            # ModernBERT's head: the mean of all tokens, and a norm. Scores of llama-server, too.
+            llama = [0.3628, 0.4558, 0.1648, 0.4713, 0.3945]
+            server, _ = serve("modern", "--arch", "modern-bert", "--seed", "2", "--tensor", "clsnorm")
+            for r in json.loads(server.ask("POST", "/v1/rerank", query)[2])["results"]:
+                self.assertAlmostEqual(r["relevance_score"], llama[r["index"]], delta=1e-3)
+            self.assertEqual(server.stop(), 0)
             # A language model that says yes or no, by the file's own prompt.
             server, _ = serve("qwen3", "--arch", "qwen3", "--tensor", "yesno")
             scores = [r["relevance_score"] for r in json.loads(server.ask("POST", "/v1/rerank", query)[2])["results"]]
@@ -925,6 +959,38 @@ class ServeSlow(unittest.TestCase):
             file = gguf_numpy.GGUF(path)
             expected = vectors[0] @ file.get("dense_2.weight").T @ file.get("dense_3.weight").T
             np.testing.assert_allclose(vectors[1], expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-6)
+
+    def test_a_folder_of_hugging_face_ranks(self):
+        """The scores are transformers' own (5.12.1, BertForSequenceClassification) of this folder; the second text is of tokens of the second kind."""
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            self.skipTest("no NumPy")
+        documents = ["hi", "it is a bear", "The giant panda (Ailuropoda melanoleuca) is a bear species endemic to China.", "panda panda"]
+        scores = [-1.568190, -1.733746, -1.128238, -1.476414]
+        letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
+        names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "panda", "bear", "##s", "a", "what", "is", "it", "the", "?", ".", "(", ")", *("##" + c for c in letters)]
+        names += [c for c in letters if c not in names][:64 - len(names)]
+        added = {"special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+        tokenizer = {
+            "added_tokens": [{"id": i, "content": name, **added} for i, name in enumerate(names[:5])],
+            "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True},
+            "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+            "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+                      "vocab": {name: i for i, name in enumerate(names)}}}
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([sys.executable, "tests/oracle/hugging_face_folder.py", "--random", folder,
+                            "bert-rank --tensor cls --vocab 64 --seed 3 --context 512"], check=True)
+            with open(f"{folder}/0/tokenizer.json", "w") as f:
+                json.dump(tokenizer, f)
+            server = Server(model=f"m={folder}/0")
+            status, _, data = server.ask("POST", "/v1/rerank", {"query": "what is a panda?", "documents": documents})
+            self.assertEqual(status, 200, data)
+            got = {r["index"]: r["relevance_score"] for r in json.loads(data)["results"]}
+            for i, want in enumerate(scores):
+                self.assertAlmostEqual(got[i], want, delta=1e-5)
+            self.assertEqual(server.stop(), 0)
 
     def test_reasoning_is_an_item_of_its_own(self):
         with tempfile.NamedTemporaryFile("w") as template:

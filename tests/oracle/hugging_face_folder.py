@@ -36,8 +36,11 @@ CLASSES = {
     "mistral3": ("Mistral3ForConditionalGeneration", True), "lfm2": ("Lfm2ForCausalLM", False), "lfm2moe": ("Lfm2MoeForCausalLM", False),
     "hunyuan-dense": ("HunYuanDenseV1ForCausalLM", False), "hunyuan-moe": ("HunYuanMoEV1ForCausalLM", False),
     "granitemoe": ("GraniteMoeForCausalLM", True), "granitehybrid": ("GraniteMoeHybridForCausalLM", True),
-    "gemma3n": ("Gemma3nForConditionalGeneration", False),
+    "gemma3n": ("Gemma3nForConditionalGeneration", False), "qwen3.5": ("Qwen3_5MoeForCausalLM", False),
+    "bert": ("BertModel", False), "bert-rank": ("BertForSequenceClassification", False), "roberta": ("XLMRobertaModel", False), "nomic-bert": ("NomicBertModel", False),
+    "modern-bert": ("ModernBertModel", False), "eurobert": ("EuroBertModel", False), "gemma-embedding": ("Gemma3TextModel", False),
 }
+ENCODERS = ("bert", "bert-rank", "roberta", "nomic-bert", "modern-bert", "eurobert", "gemma-embedding")
 NAMES = {
     "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
     "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
@@ -77,6 +80,15 @@ OWN.update({
                 "post_norm": "post_per_layer_input_norm", "laurel_l": "laurel.linear_left", "laurel_r": "laurel.linear_right",
                 "laurel_post_norm": "laurel.post_laurel_norm", "altup_router": "altup.modality_router", "altup_router_norm": "altup.router_norm",
                 "altup_predict_coef": "altup.prediction_coefs", "altup_correct_coef": "altup.correction_coefs"}})
+BERT = {"attn_q": "attention.self.query", "attn_k": "attention.self.key", "attn_v": "attention.self.value", "attn_output": "attention.output.dense",
+        "attn_output_norm": "attention.output.LayerNorm", "ffn_up": "intermediate.dense", "ffn_down": "output.dense",
+        "layer_output_norm": "output.LayerNorm"}
+OWN.update({
+    "bert": BERT, "bert-rank": BERT, "roberta": BERT, "gemma-embedding": {"ffn_norm": "pre_feedforward_layernorm"},
+    "nomic-bert": {"attn_qkv": "attn.Wqkv", "attn_output": "attn.out_proj", "attn_output_norm": "norm1", "layer_output_norm": "norm2",
+                   "ffn_up": "mlp.fc11", "ffn_gate": "mlp.fc12", "ffn_down": "mlp.fc2"},
+    "modern-bert": {"attn_qkv": "attn.Wqkv", "attn_output": "attn.Wo", "attn_norm": "attn_norm", "ffn_norm": "mlp_norm", "ffn_up": "mlp.Wi",
+                    "ffn_down": "mlp.Wo"}})
 # Of blocks with a state; kernels get a dimension more.
 STATES = {"ssm_a": "A_log", "ssm_d": "D", "ssm_dt": "dt_bias", "ssm_norm": "norm", "ssm_out": "out_proj", "ssm_in": "in_proj", "ssm_ba": "in_proj_ba",
           "ssm_conv1d": "conv1d"}
@@ -89,6 +101,15 @@ BLOCKS = {"gpt2": "transformer.h.", "gptneox": "gpt_neox.layers.", "falcon": "tr
 OUTER.update(dict.fromkeys(("lfm2", "lfm2moe"), {"token_embd_norm": "model.embedding_norm", "output_norm": "model.embedding_norm"}))
 OUTER["gemma3n"] = {"per_layer_token_embd": "model.embed_tokens_per_layer", "per_layer_model_proj": "model.per_layer_model_projection",
                     "per_layer_proj_norm": "model.per_layer_projection_norm"}
+EMBEDDINGS = {"token_embd": "embeddings.word_embeddings", "position_embd": "embeddings.position_embeddings",
+              "token_types": "embeddings.token_type_embeddings", "token_embd_norm": "embeddings.LayerNorm"}
+OUTER.update({
+    "bert": {part: "bert." + name for part, name in EMBEDDINGS.items()}, "roberta": {part: "roberta." + name for part, name in EMBEDDINGS.items()},
+    "nomic-bert": {**EMBEDDINGS, "token_embd_norm": "emb_ln"}, "eurobert": {"token_embd": "model.embed_tokens", "output_norm": "model.norm"},
+    "modern-bert": {"token_embd": "model.embeddings.tok_embeddings", "token_embd_norm": "model.embeddings.norm", "output_norm": "model.final_norm"},
+    "gemma-embedding": {"token_embd": "embed_tokens", "output_norm": "norm"}})
+OUTER["bert-rank"] = OUTER["bert"]
+BLOCKS.update({"bert": "bert.encoder.layer.", "bert-rank": "bert.encoder.layer.", "roberta": "roberta.encoder.layer.", "nomic-bert": "encoder.layers.", "gemma-embedding": "layers."})
 EXPERTS = {"ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj"}
 MIXTRAL = {"ffn_gate_exps": "w1", "ffn_up_exps": "w3", "ffn_down_exps": "w2"}
 
@@ -132,7 +153,7 @@ def own_keys(c, m, name):
     if name == "glm4moe":
         c["n_routed_experts"], c["n_shared_experts"] = c.pop("num_experts"), m["expert_shared_count"]
         c["first_k_dense_replace"], c["routed_scaling_factor"] = m["leading_dense_block_count"], m["expert_weights_scale"]
-    if name == "qwen3next":
+    if name in ("qwen3next", "qwen3.5"):
         c["linear_conv_kernel_dim"], c["linear_key_head_dim"] = m["ssm.conv_kernel"], m["ssm.state_size"]
         c["linear_num_key_heads"], c["linear_num_value_heads"] = m["ssm.group_count"], m["ssm.time_step_rank"]
         c["linear_value_head_dim"] = m["ssm.inner_size"] // m["ssm.time_step_rank"]
@@ -160,6 +181,26 @@ def own_keys(c, m, name):
         c["intermediate_size"] = [c["intermediate_size"]] * m["block_count"]
         c["activation_sparsity_pattern"] = [0.95 if s > 0 else 0.0 for s in m["activation_sparsity_scale"]]
         c["vocab_size_per_layer_input"] = c["vocab_size"] = m["vocab_size"]
+    if name in ENCODERS:
+        for key in ("tie_word_embeddings", "partial_rotary_factor"):
+            c.pop(key)
+        c["hidden_act"] = "silu" if name in ("nomic-bert", "eurobert") else "gelu_new"  # what a GGUF file of these has
+    if name in ("gptneox", "falcon"):
+        c["hidden_act"] = "gelu_new"  # likewise
+    if name == "bert-rank":
+        c["id2label"], c["hidden_act"] = {"0": "LABEL_0"}, "gelu"
+    if name == "roberta":
+        c["max_position_embeddings"], c["pad_token_id"] = c["max_position_embeddings"] + 4, 3
+    if name == "nomic-bert":
+        c["rotary_emb_base"], c["activation_function"] = c.pop("rope_theta"), "swiglu"
+        c.pop("hidden_act")
+    if name == "modern-bert":
+        c["local_attention"], c["norm_eps"] = c.pop("sliding_window"), c.pop("layer_norm_eps")
+        c["hidden_activation"] = c.pop("hidden_act")
+        c["rope_parameters"] = {"full_attention": {"rope_type": "default", "rope_theta": c.pop("rope_theta")},
+                                "sliding_attention": {"rope_type": "default", "rope_theta": m["rope.freq_base_swa"]}}
+    if name == "gemma-embedding":
+        c["use_bidirectional_attention"] = True
     if name == "gpt2":
         for ours, theirs in (("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head"),
                              ("max_position_embeddings", "n_positions"), ("intermediate_size", "n_inner")):
@@ -216,7 +257,7 @@ def config_of(g, arch, name):
         c["logits_scaling" if name.startswith("granite") else "logit_scale"] = m["logit_scale"]
     if name == "mixtral":
         c["num_local_experts"] = c.pop("num_experts")
-    if name in ("qwen3moe", "qwen3next", "lfm2moe", "glm4moe"):
+    if name in ("qwen3moe", "qwen3next", "lfm2moe", "glm4moe"):  # Qwen 3.5 says nothing of it
         c["norm_topk_prob"] = True
     if name.startswith("gemma"):
         c["query_pre_attn_scalar"] = c["head_dim"]
@@ -231,6 +272,10 @@ def config_of(g, arch, name):
         c["rope_scaling"] = {"rope_type": "yarn", "factor": m["rope.scaling.factor"],
                              "original_max_position_embeddings": m["rope.scaling.original_context_length"]}
     own_keys(c, m, name)
+    if name in ENCODERS:
+        c["vocab_size"] = len(g.get("token_embd.weight"))
+        if "token_types.weight" in g.tensors:
+            c["type_vocab_size"] = len(g.get("token_types.weight"))
     if name in ("mistral3", "gemma3n"):  # with pictures
         tie = c.pop("tie_word_embeddings")
         c = {"architectures": c.pop("architectures"), "text_config": {**c, "tie_word_embeddings": tie}}
@@ -243,7 +288,7 @@ def tensors_of(g, arch, name, config, packed=False):
     for key, t in g.tensors.items():
         w = g.get(key)
         words = key.split(".")
-        is_less = name in ("gemma", "gemma2", "gemma3", "nemotron", "qwen3next")
+        is_less = name in ("gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron", "qwen3next", "qwen3.5")
         if words[-1] == "weight" and words[-2].endswith("norm") and words[-2] != "ssm_norm" and is_less:
             w = w - np.float32(1)
         if words[0].startswith("rope_f"):
@@ -254,6 +299,11 @@ def tensors_of(g, arch, name, config, packed=False):
                 yield f"{stem}.{i}.weight", w[i]
             continue
         if words[0] != "blk":
+            if words[0] == "cls":
+                yield ("classifier." if words[1] == "output" else "bert.pooler.dense.") + words[-1], w
+                continue
+            if name == "roberta" and words[0] == "position_embd":  # no text has the first ones
+                w = np.concatenate([np.full((config["pad_token_id"] + 1, w.shape[1]), 7, np.float32), w])
             outer = OUTER.get(name, {}).get(words[0]) or {
                 "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}[words[0]]
             yield f"{outer}.{words[1]}", w
@@ -267,6 +317,20 @@ def tensors_of(g, arch, name, config, packed=False):
             continue
         if part == "shortconv":
             yield f"{block}conv.{kind}.weight", w[:, None] if kind == "conv" else w
+            continue
+        if name == "qwen3.5" and part == "ssm_ba":  # of every head of keys those of its heads of values
+            both = w.reshape(config["linear_num_key_heads"], 2, -1, w.shape[1])
+            for i, letter in enumerate("ba"):
+                yield f"{block}linear_attn.in_proj_{letter}.weight", both[:, i].reshape(-1, w.shape[1])
+            continue
+        if name == "qwen3.5" and part in ("attn_qkv", "attn_gate"):
+            yield f"{block}linear_attn.in_proj_{'z' if part == 'attn_gate' else 'qkv'}.weight", w
+            continue
+        if name == "qwen3.5" and part in EXPERTS:
+            if part == "ffn_gate_exps":
+                yield block + "mlp.experts.gate_up_proj", np.concatenate([w, g.get(key.replace("ffn_gate_", "ffn_up_"))], 1)
+            elif part == "ffn_down_exps":
+                yield block + "mlp.experts.down_proj", w
             continue
         if part in STATES:
             stem = block + ("mamba." if name == "granitehybrid" else "linear_attn.") + STATES[part]
@@ -433,7 +497,7 @@ def random_models(folder, models):
                   "lfm2-indices": lambda path: {"layer_types": None, "full_attn_idxs": [2, 4]}}.get(name)
         for suffix in ("-mxfp4", "-llama3", "-longrope", "-alpha", "-letters", "-indices"):
             name = name.removesuffix(suffix)
-        arch = {"mixtral": "llama", "deepseek3": "deepseek2"}.get(name, name)
+        arch = {"mixtral": "llama", "deepseek3": "deepseek2", "roberta": "bert", "bert-rank": "bert", "qwen3.5": "qwen3next"}.get(name, name)
         more = ["--tensor", "moe"] if name == "mixtral" else []
         sys.argv = ["random_transformer.py", path, "--arch", arch, *more, *rest]
         random_transformer.main()

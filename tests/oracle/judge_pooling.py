@@ -17,7 +17,7 @@ import urllib.error
 import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODELS = [("bert", "cls"), ("qwen3", "yesno"), ("gemma-embedding", "dense2")]
+MODELS = [("bert", "cls"), ("modern-bert", "clsnorm"), ("qwen3", "yesno"), ("gemma-embedding", "dense2")]
 QUERY = "what is a panda?"
 DOCUMENTS = ["hi", "it is a bear", "The giant panda (Ailuropoda melanoleuca) is a bear species endemic to China.", "", "panda panda"]
 
@@ -28,15 +28,15 @@ def ask(port, path, fields):
         return json.load(answer)
 
 
-def served(command, port, path, fields):
-    """The answer of a server that `command` starts."""
+def served_all(command, port, asks):
+    """The answers of a server that `command` starts to pairs of path and fields."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
         try:
             for _ in range(600):
                 if server.poll() is not None:
                     sys.exit(server.stderr.read()[-1500:])
                 try:
-                    return ask(port, path, fields)
+                    return [ask(port, path, fields) for path, fields in asks]
                 except urllib.error.HTTPError as error:
                     if error.code != 503:
                         sys.exit(f"{command[0]}: {error.read().decode()[:500]}")
@@ -46,6 +46,10 @@ def served(command, port, path, fields):
         finally:
             server.terminate()
     sys.exit(f"{command}: no answer")
+
+
+def served(command, port, path, fields):
+    return served_all(command, port, [(path, fields)])[0]
 
 
 def values_of(answer):

@@ -697,6 +697,10 @@ def main():
         t["cls.weight"], t["cls.bias"] = matrix(a.dim, a.dim), bias(a.dim)
         t["cls.output.weight"], t["cls.output.bias"] = matrix(1, a.dim), bias(1)
         m[p + "pooling_type"] = 4
+    if "clsnorm" in a.tensor:  # ModernBERT's
+        t["cls.weight"], t["cls.norm.weight"] = matrix(a.dim, a.dim), (1 + 0.3 * rng.standard_normal(a.dim)).astype(np.float32)
+        t["cls.output.weight"], t["cls.output.bias"] = matrix(1, a.dim), bias(1)
+        m[p + "pooling_type"] = 4
     if "yesno" in a.tensor:
         t["cls.output.weight"] = matrix(2, a.dim)
         m.update({p + "pooling_type": 4, p + "classifier.output_labels": ["yes", "no"],

@@ -532,5 +532,55 @@ TEST(PortableLog, IsWithinThreeUnitsOfTheLibrary) {
   EXPECT_EQ(portable_log(1.0), 0.0);
 }
 
+/// What keep_infill() leaves of tokens with these probabilities and texts; those without end a
+/// text.
+std::vector<int32_t> left_by_infill(const std::vector<std::pair<double, const char*>>& tokens) {
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < tokens.size(); ++i)
+    candidates.push_back(
+        {static_cast<float>(std::log(tokens[i].first)), static_cast<int32_t>(i), 0});
+  const auto text = [&](int32_t id) { return std::string(tokens[static_cast<size_t>(id)].second); };
+  keep_infill(candidates,
+              {.is_end = [&](int32_t id) { return text(id).empty(); }, .piece = text, .end = 99});
+  std::vector<int32_t> out;
+  for (const Candidate& c : candidates) out.push_back(c.id);
+  return out;
+}
+
+TEST(SamplerChain, InfillClosesAGapSoon) {
+  using Ids = std::vector<int32_t>;
+  // Ends are worth three times as many tokens as there are: 3 · 0.1 · 4 > 0.9.
+  EXPECT_EQ(left_by_infill({{0.5, "a"}, {0.3, "b"}, {0.1, ""}, {0.1, "c"}}), (Ids{2}));
+  EXPECT_EQ(left_by_infill({{0.6, "a"}, {0.38, "b"}, {0.02, ""}}), (Ids{0, 1, 2}));
+  // 0.15 + 0.15 are one token of 0.3, by the likelier or the first.
+  EXPECT_EQ(left_by_infill({{0.7, "x"}, {0.15, "a"}, {0.15, "ab"}}), (Ids{0}));
+  EXPECT_EQ(left_by_infill({{0.4, "x"}, {0.16, "a"}, {0.24, "ab"}, {0.2, "y"}}), (Ids{0, 2}));
+  // Nothing is likely.
+  EXPECT_EQ(left_by_infill(
+                {{0.19, "a"}, {0.17, "b"}, {0.16, "c"}, {0.16, "d"}, {0.16, "e"}, {0.16, "f"}}),
+            (Ids{99}));
+}
+
+TEST(Sampler, AnOrderHasItsStepsAlone) {
+  const std::vector<float> logits = {0, 3, 1, 2};
+  using Step = SamplerStep;
+  const auto drawn = [&](std::vector<Step> order) {
+    std::set<int32_t> out;
+    Sampler sampler({.temperature = 0.5f,
+                     .top_k = 2,
+                     .min_p = 0.5f,
+                     .repeat_penalty = 50.0f,
+                     .order = std::move(order),
+                     .seed = 7});
+    for (int i = 0; i < 300; ++i) out.insert(*sampler.sample(logits));
+    return out;
+  };
+  EXPECT_EQ(drawn({}), (std::set<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(drawn({Step::kTopK}), (std::set<int32_t>{1, 3}));
+  // The second is e^-1 as likely as the first.
+  EXPECT_EQ(drawn({Step::kMinP}), (std::set<int32_t>{1}));
+  EXPECT_FALSE(Sampler::create({.order = std::vector{Step::kInfill}}));
+}
+
 }  // namespace
 }  // namespace bm::models

@@ -230,6 +230,44 @@ TEST(TokenizerJson, WordPieceOfBert) {
   EXPECT_EQ(t->encode("Unaffable! xyz").value(), (Ids{1, 3, 4, 5, 6, 0, 2}));
   EXPECT_EQ(encode(*t, "ÜNAFFable"), (Ids{3, 4, 5}));
   EXPECT_EQ(t->decode(Ids{3, 4, 5, 6}), "unaffable !");
+  const auto pair = t->encode_pair("un", "!").value();
+  EXPECT_EQ(pair.tokens, (Ids{1, 3, 2, 6, 2}));
+  EXPECT_EQ(pair.second, 3u);
+}
+
+TEST(TokenizerJson, ATemplateSaysHowTwoTextsStandTogether) {
+  const auto token = [](const char* id, int type) {
+    return json{{"SpecialToken", {{"id", id}, {"type_id", type}}}};
+  };
+  const auto text = [](const char* id, int type) {
+    return json{{"Sequence", {{"id", id}, {"type_id", type}}}};
+  };
+  json root = {{"model",
+                {{"type", "WordLevel"},
+                 {"unk_token", "?"},
+                 {"vocab", {{"?", 0}, {"<s>", 1}, {"</s>", 2}, {"a", 3}, {"b", 4}}}}},
+               {"pre_tokenizer", {{"type", "Whitespace"}}},
+               {"post_processor",
+                {{"type", "TemplateProcessing"},
+                 {"single", {token("<s>", 0), text("A", 0), token("</s>", 0)}},
+                 {"special_tokens", json::object()}}}};
+  const auto pair_of = [&](const json& pair) {
+    root["post_processor"]["pair"] = pair;
+    const auto t = open(root);
+    return t ? t->encode_pair("a a", "b").value() : TokenPair{};
+  };
+  const TokenPair kinds = pair_of({token("<s>", 0), text("A", 0), token("</s>", 0), text("B", 1)});
+  EXPECT_EQ(kinds.tokens, (Ids{1, 3, 3, 2, 4}));
+  EXPECT_EQ(kinds.second, 4u);
+  const TokenPair plain =
+      pair_of({token("<s>", 0), text("A", 0), token("</s>", 0), token("</s>", 0), text("B", 0)});
+  EXPECT_EQ(plain.tokens, (Ids{1, 3, 3, 2, 2, 4}));
+  EXPECT_GE(plain.second, plain.tokens.size());
+  root["post_processor"] = {
+      {"type", "RobertaProcessing"}, {"sep", {"</s>", 2}}, {"cls", {"<s>", 1}}};
+  const auto roberta = open(root)->encode_pair("a", "b").value();
+  EXPECT_EQ(roberta.tokens, (Ids{1, 3, 2, 2, 4, 2}));
+  EXPECT_GE(roberta.second, roberta.tokens.size());
 }
 
 /// Words of a pre-tokenizer, by a vocabulary of them all.

@@ -3,10 +3,14 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
+#include "models/embedding_head.h"
 #include "models/hugging_face.h"
+#include "models/llama_encoder.h"
 #include "models/llama_session.h"
+#include "models/safetensors.h"
 #include "models/sampler_defaults.h"
 #include "tests/unit/formats/test_support.h"
 
@@ -21,8 +25,15 @@ std::vector<float> logits_of(const std::string& path) {
   const auto shared = std::make_shared<const GgufFile>(std::move(*file));
   auto model = Llama::load(shared, {.device = "CPU", .context = 0, .progress = {}});
   if (!model) throw std::runtime_error(path + ": " + model.error().message);
-  LlamaSession session(*model);
   const std::vector<int32_t> tokens = {5, 1, 33, 60, 2, 17, 40, 9, 9, 21, 3};
+  if (!(*model)->config().is_causal) {
+    const auto encoder = LlamaEncoder::create(*model);
+    EXPECT_TRUE(encoder);
+    EXPECT_TRUE((*encoder)->encode(tokens));
+    const std::span<const float> hidden = (*encoder)->hidden();
+    return {hidden.begin(), hidden.end()};
+  }
+  LlamaSession session(*model);
   EXPECT_TRUE(session.feed(std::span(tokens).first(7)));
   for (size_t i = 7; i < tokens.size(); ++i)
     EXPECT_TRUE(session.feed(std::span(tokens).subspan(i, 1)));
@@ -55,6 +66,10 @@ void expect_equal(const std::vector<std::string>& models) {
 }
 
 TEST(HuggingFace, AFolderHasTheLogitsOfTheFile) { expect_equal({"llama", "qwen2"}); }
+
+TEST(HuggingFace, AFolderOfAnEncoderHasTheHiddenStatesOfTheFile) {
+  expect_equal({"bert", "roberta", "nomic-bert", "modern-bert", "eurobert", "gemma-embedding"});
+}
 
 TEST(HuggingFace, FoldersOfEveryFamilyDo) {
   expect_equal({"llama",
@@ -89,6 +104,7 @@ TEST(HuggingFace, FoldersOfEveryFamilyDo) {
                 "attention.sliding_window_pattern=3",
                 "glm4moe",
                 "qwen3next",
+                "qwen3.5",
                 "mistral3",
                 "mistral3 --key rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
                 "rope.scaling.original_context_length=16 --key "
@@ -145,6 +161,137 @@ Error refusal_of(const std::string& config) {
   std::ofstream(folder.file("config.json")) << config;
   const auto file = GgufFile::open(folder.file(""));
   return file ? Error{} : file.error();
+}
+
+/// A small BERT in a folder, and what stands in it besides.
+class EncoderFolder {
+ public:
+  explicit EncoderFolder(const char* name = "BertModel", const std::string& more = "") {
+    const std::string command = fmt::format(
+        "cd {0} && /usr/bin/python3 -c \"import sys; sys.path.insert(0, '{1}/tests/oracle'); "
+        "import "
+        "hugging_face_folder as h; h.random_models('{0}', ['bert --dim 12 --ffn 8 --heads 2 "
+        "--layers 1'])\"",
+        folder_.file(""), std::filesystem::current_path().string());
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    std::ifstream in(path("config.json"));
+    std::string config((std::istreambuf_iterator<char>(in)), {});
+    config.replace(config.find("BertModel"), 9, name);
+    config.insert(config.rfind('}'), more);
+    write("config.json", config);
+  }
+  std::string path(const std::string& name) const { return folder_.file("0/" + name); }
+  void write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories(std::filesystem::path(path(name)).parent_path());
+    std::ofstream(path(name), std::ios::binary) << text;
+  }
+  /// modules.json with a Pooling and these modules behind it.
+  void write_modules(const std::string& pooling, const std::string& behind = "") const {
+    write("modules.json",
+          R"([{"path": "", "type": "sentence_transformers.models.Transformer"},
+              {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"})" +
+              behind + "]");
+    write("1_Pooling/config.json", pooling);
+  }
+  /// [[1, 0, …], [0, 2, 0, …]] and a bias of 0.5 and 0, of texts' vectors of 12.
+  void write_dense(const std::string& name, const std::string& config) const {
+    write(name + "/config.json", config);
+    std::vector<float> w(24), bias = {0.5F, 0.0F};
+    w[0] = 1, w[13] = 2;
+    const auto bytes = [](const std::vector<float>& v) { return std::as_bytes(std::span(v)); };
+    ASSERT_TRUE(write_safetensors(
+        path(name + "/model.safetensors"),
+        std::vector<SafeTensor>{{"linear.weight", SafeDtype::kF32, {2, 12}, 0, bytes(w)},
+                                {"linear.bias", SafeDtype::kF32, {2}, 0, bytes(bias)}}));
+  }
+  Result<GgufFile> open() const { return GgufFile::open(path("")); }
+  std::string refusal() const {
+    const auto file = open();
+    return file ? "" : file.error().message;
+  }
+
+ private:
+  test::TempFolder folder_;
+};
+
+constexpr const char* kDense =
+    R"(, {"path": "2_Dense", "type": "sentence_transformers.models.Dense"},
+         {"path": "3_Normalize", "type": "sentence_transformers.models.Normalize"})";
+
+TEST(HuggingFace, ModulesSayHowTokensBecomeAVector) {
+  if (!has_numpy()) GTEST_SKIP() << "python3-numpy is not installed";
+  const EncoderFolder folder;
+  EXPECT_EQ(folder.open()->find("bert.pooling_type"), nullptr);
+  for (const auto& [config, type] :
+       {std::pair{R"({"pooling_mode_mean_tokens": true})", 1u},
+        std::pair{R"({"pooling_mode_cls_token": true})", 2u},
+        std::pair{R"({"pooling_mode": "lasttoken"})", 3u},
+        std::pair{R"({"pooling_mode": ["cls"]})", 2u}, std::pair{"{}", 1u}}) {
+    folder.write_modules(config);
+    const auto file = folder.open();
+    ASSERT_TRUE(file) << file.error().message;
+    EXPECT_EQ(file->get_u32("bert.pooling_type").value(), type) << config;
+  }
+  for (const auto& [activation, first, second] :
+       {std::tuple{"linear.Identity", 3.5, 4.0},
+        std::tuple{"activation.Tanh", std::tanh(3.5), std::tanh(4.0)}}) {
+    folder.write_modules("{}", kDense);
+    folder.write_dense(
+        "2_Dense", fmt::format(R"({{"activation_function": "torch.nn.modules.{}"}})", activation));
+    const auto file = folder.open();
+    ASSERT_TRUE(file) << file.error().message;
+    const auto head = EmbeddingHead::from_gguf(*file);
+    ASSERT_TRUE(head) << head.error().message;
+    std::vector<double> pooled(12);
+    pooled[0] = 3, pooled[1] = 2;
+    const auto made = head->apply(pooled);
+    ASSERT_TRUE(made) << made.error().message;
+    ASSERT_EQ(made->size(), 2u);
+    EXPECT_NEAR((*made)[0], first, 1e-12);
+    EXPECT_NEAR((*made)[1], second, 1e-12);
+  }
+}
+
+TEST(HuggingFace, SaysWhichModuleItDoesNotDo) {
+  if (!has_numpy()) GTEST_SKIP() << "python3-numpy is not installed";
+  const EncoderFolder folder;
+  const auto expect = [&](const char* text) {
+    EXPECT_NE(folder.refusal().find(text), std::string::npos) << folder.refusal();
+  };
+  folder.write("modules.json", "{}");
+  expect("not a list of modules");
+  folder.write("modules.json",
+               R"([{"path": "", "type": "sentence_transformers.models.Transformer"},
+                   {"path": "9_Pooling", "type": "sentence_transformers.models.Pooling"}])");
+  expect("9_Pooling/config.json is missing");
+  folder.write_modules(R"({"pooling_mode_max_tokens": true})");
+  expect("\"max\"");
+  folder.write_modules(R"({"pooling_mode_max_tokens": true, "pooling_mode_cls_token": true})");
+  expect("\"cls\" and \"max\"");
+  folder.write_modules("{}", R"(, {"path": "../x", "type": "a.Normalize"})");
+  expect("outside of the folder");
+  folder.write_modules("{}", R"(, {"path": "", "type": "sentence_transformers.models.LSTM"})");
+  expect("\"LSTM\"");
+  folder.write_modules("{}", kDense);
+  expect("2_Dense/config.json is missing");
+  folder.write("2_Dense/config.json", R"({"activation_function": "torch.nn.ReLU"})");
+  expect("torch.nn.ReLU");
+  folder.write("2_Dense/config.json", "{}");
+  expect("2_Dense/model.safetensors is missing");
+}
+
+TEST(HuggingFace, AClassifierOfOneLabelIsAReranker) {
+  if (!has_numpy()) GTEST_SKIP() << "python3-numpy is not installed";
+  const auto file =
+      EncoderFolder("BertForSequenceClassification", R"(, "id2label": {"0": "LABEL_0"})").open();
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(file->get_u32("bert.pooling_type").value(), 4u);
+  for (const char* labels : {"", R"(, "id2label": {"0": "no", "1": "yes", "2": "maybe"})"}) {
+    const std::string refusal = EncoderFolder("BertForSequenceClassification", labels).refusal();
+    EXPECT_NE(refusal.find(*labels ? "3 labels" : "2 labels"), std::string::npos) << refusal;
+  }
+  const std::string body = EncoderFolder("Qwen3Model").refusal();
+  EXPECT_NE(body.find("modules.json"), std::string::npos) << body;
 }
 
 TEST(HuggingFace, GenerationConfigSaysHowTokensAreChosen) {

@@ -44,6 +44,38 @@ std::vector<int32_t> prompt_tokens(const std::string& model, size_t count) {
   return *tokens;
 }
 
+TEST(Llama, AnEncoderTellsTheKindsOfTokensApart) {
+  const test::TempFolder folder;
+  const std::string path = folder.file("bert.gguf");
+  const std::string command =
+      fmt::format("{} tests/oracle/random_transformer.py {} --arch bert --layers 1", kPython, path);
+  if (std::system(command.c_str()) != 0) GTEST_SKIP() << "python3-numpy is not installed";
+  std::ifstream in(path, std::ios::binary);
+  std::vector<char> image((std::istreambuf_iterator<char>(in)), {});
+  const auto hidden_of = [&](size_t second) {
+    auto file = GgufFile::from_bytes(std::as_bytes(std::span(image)));
+    const auto shared = std::make_shared<const GgufFile>(std::move(*file));
+    const auto model = Llama::load(shared, {.device = "CPU", .context = 0, .progress = {}});
+    EXPECT_EQ((*model)->token_kinds(), 2u);
+    const auto encoder = LlamaEncoder::create(*model);
+    const std::vector<int32_t> tokens = {5, 1, 33, 60, 2};
+    EXPECT_TRUE((*encoder)->encode(tokens, 2));  // nothing of it stays
+    EXPECT_TRUE((*encoder)->encode(tokens, second));
+    return std::vector<float>((*encoder)->hidden().begin(), (*encoder)->hidden().end());
+  };
+  const std::vector<float> first = hidden_of(SIZE_MAX), both = hidden_of(3), second = hidden_of(0);
+  EXPECT_EQ(hidden_of(5), first);
+  EXPECT_NE(both, first);
+  EXPECT_NE(both, second);
+  // The rows of the table in the other order.
+  const auto file = GgufFile::from_bytes(std::as_bytes(std::span(image)));
+  const auto rows = file->find_tensor("token_types.weight")->data;
+  char* const begin = image.data() + (reinterpret_cast<const char*>(rows.data()) - image.data());
+  std::swap_ranges(begin, begin + rows.size() / 2, begin + rows.size() / 2);
+  EXPECT_EQ(hidden_of(0), first);
+  EXPECT_EQ(hidden_of(SIZE_MAX), second);
+}
+
 TEST(Llama, LogitsEqualThePyTorchReferenceInEveryFormat) {
   if (!has_torch()) GTEST_SKIP() << kPython << " with torch is not installed";
   const test::TempFolder folder;

@@ -382,5 +382,86 @@ TEST(StopFilter, WithholdsOnlyWhatCouldBecomeAStopText) {
   EXPECT_FALSE(filter.is_stopped());
 }
 
+TEST(LineFilter, ALineThatIsIndentedLessEndsTheText) {
+  const std::string text = "x = [\n    1,\n\t   2,\n  ]\nrest";
+  for (size_t step = 1; step < 8; ++step) {
+    LineFilter filter({.indent = 4, .time = {}});
+    std::string out;
+    for (size_t i = 0; i < text.size(); i += step) out += filter.push(text.substr(i, step), {});
+    EXPECT_TRUE(filter.is_stopped() && filter.has_new_line());
+    EXPECT_EQ(out, "x = [\n    1,\n\t   2,\n  ") << step;
+  }
+}
+
+TEST(LineFilter, ATextThatTookTooLongEndsAtItsNextLine) {
+  using std::chrono::milliseconds;
+  LineFilter filter({.indent = 0, .time = milliseconds(100)});
+  const Clock::time_point begin{};
+  EXPECT_EQ(filter.push("a\nb", begin), "a\nb");
+  EXPECT_EQ(filter.push("\n", begin + milliseconds(100)), "\n");
+  EXPECT_EQ(filter.push("c", begin + milliseconds(500)), "c");
+  EXPECT_FALSE(filter.is_stopped());
+  EXPECT_EQ(filter.push("\n", begin + milliseconds(501)), "\n");
+  EXPECT_TRUE(filter.is_stopped());
+  EXPECT_EQ(filter.push("d", begin + milliseconds(502)), "");
+}
+
+TEST(Request, AnInfillIsWhatEditorsSend) {
+  // Of llama.vim: a suggestion, and a request that fills the cache alone.
+  const auto r = parse_infill(
+      R"({"input_prefix":"a\n","input_suffix":"b\n","input_extra":[{"text":"t","time":[1,2],
+          "filename":"f.c"},{"text":"u"}],"prompt":"  x","n_predict":128,"stop":[],"n_indent":2,
+          "top_k":40,"top_p":0.99,"stream":false,"samplers":["top_k","top_p","infill"],
+          "cache_prompt":true,"t_max_prompt_ms":500,"t_max_predict_ms":1000,
+          "response_fields":["content","timings/prompt_n"]})");
+  ASSERT_TRUE(r) << r.error().message;
+  ASSERT_TRUE(r->native && r->native->infill);
+  EXPECT_EQ(r->native->infill->prefix, "a\n");
+  EXPECT_EQ(r->native->infill->suffix, "b\n");
+  EXPECT_EQ(r->native->infill->begun, "  x");
+  ASSERT_EQ(r->native->infill->extra.size(), 2u);
+  EXPECT_EQ(r->native->infill->extra[0].name, "f.c");
+  EXPECT_EQ(r->native->infill->extra[1].name, "tmp");
+  EXPECT_EQ(r->max_tokens, 128u);
+  EXPECT_EQ(r->native->indent, 2u);
+  EXPECT_EQ(r->native->predict_ms, 1000);
+  using models::SamplerStep;
+  EXPECT_EQ(r->native->steps,
+            (std::vector{SamplerStep::kTopK, SamplerStep::kTopP, SamplerStep::kInfill}));
+  EXPECT_EQ(r->native->response_fields.size(), 2u);
+  const auto warm = parse_infill(
+      R"({"input_prefix":"","input_suffix":"","input_extra":[],"prompt":"","n_predict":0,
+          "temperature":0.0,"stream":false,"samplers":[],"cache_prompt":true,"t_max_prompt_ms":1,
+          "t_max_predict_ms":1,"response_fields":[""]})");
+  ASSERT_TRUE(warm) << warm.error().message;
+  EXPECT_EQ(warm->max_tokens, 0u);
+  EXPECT_TRUE(warm->native->steps && warm->native->steps->empty());
+  const auto all = parse_native_completion(
+      R"({"prompt":["a","b"],"n_predict":-1,"seed":-1,"samplers":"edkypmxt","repeat_last_n":-1})");
+  ASSERT_TRUE(all) << all.error().message;
+  EXPECT_FALSE(all->max_tokens || all->seed);
+  EXPECT_EQ(all->native->steps->size(), 8u);
+  EXPECT_EQ(all->native->repeat_window, UINT32_MAX);
+}
+
+TEST(Request, AnInfillThatIsNoneIsRefusedByName) {
+  const auto param = [](const std::string& more) {
+    const auto r = parse_infill(R"({"input_prefix":"a","input_suffix":"b")" + more + "}");
+    return r ? std::string("accepted") : r.error().param;
+  };
+  EXPECT_EQ(param(""), "accepted");
+  EXPECT_EQ(parse_infill(R"({"input_suffix":"b"})").error().param, "input_prefix");
+  EXPECT_EQ(parse_infill(R"({"input_prefix":"b"})").error().param, "input_suffix");
+  EXPECT_EQ(param(R"(,"input_extra":[{"filename":"x"}])"), "input_extra");
+  EXPECT_EQ(param(R"(,"samplers":["beam"])"), "samplers");
+  EXPECT_EQ(param(R"(,"samplers":"kz")"), "samplers");
+  EXPECT_EQ(param(R"(,"samplers":["infill"],"grammar":"root ::= \"a\"")"), "samplers");
+  EXPECT_EQ(param(R"(,"n_probs":5)"), "n_probs");
+  EXPECT_EQ(param(R"(,"mirostat":2)"), "mirostat");
+  EXPECT_EQ(param(R"(,"lora":[{"id":0,"scale":0.5}])"), "lora");
+  EXPECT_EQ(param(R"(,"response_fields":"content")"), "response_fields");
+  EXPECT_EQ(param(R"(,"n_predicted":5)"), "n_predicted");
+}
+
 }  // namespace
 }  // namespace bm::serve
