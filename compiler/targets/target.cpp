@@ -233,7 +233,13 @@ PipeInfo pipe_info(int capability) {
 constexpr std::array kTensorMemoryRows = {
     WarpgroupMmaRow{"sm_100", "sm_100a", DType::kF16, DType::kF32},
     WarpgroupMmaRow{"sm_100", "sm_100a", DType::kBF16, DType::kF32},
-    WarpgroupMmaRow{"sm_100", "sm_100a", DType::kF32, DType::kF32, true}};
+    WarpgroupMmaRow{"sm_100", "sm_100a", DType::kF32, DType::kF32, true},
+    WarpgroupMmaRow{"sm_103", "sm_103a", DType::kF16, DType::kF32},
+    WarpgroupMmaRow{"sm_103", "sm_103a", DType::kBF16, DType::kF32},
+    WarpgroupMmaRow{"sm_103", "sm_103a", DType::kF32, DType::kF32, true},
+    WarpgroupMmaRow{"sm_110", "sm_110a", DType::kF16, DType::kF32},
+    WarpgroupMmaRow{"sm_110", "sm_110a", DType::kBF16, DType::kF32},
+    WarpgroupMmaRow{"sm_110", "sm_110a", DType::kF32, DType::kF32, true}};
 
 /// `arch` as it is named with or without what only this generation has.
 void add_group_matrices(const hal::Arch& arch, TargetInfo* info) {

@@ -812,6 +812,21 @@ TEST(NvPipe, Tf32ProductsGoOnBesideEachOther) {
   }
 }
 
+TEST(NvPipe, OtherDatacenterBlackwellsHaveTensorMemory) {
+  if (!has_assembler()) GTEST_SKIP() << "no ptxas";
+  const ScopedSetting setting("ALLOW_TF32", "1");
+  for (const char* renderer : {"PTX", "NVRTC"}) {
+    if (renderer == std::string_view("NVRTC") && !compiler::nvrtc_version()) continue;
+    for (const char* name : {"sm_103", "sm_110"}) {
+      const auto code = compile_text(product_kernel(kLarge), card(name, 132), "PTX");
+      ASSERT_TRUE(code) << code.error().message;
+      EXPECT_NE(text_of(*code).find("tcgen05.mma"), std::string::npos) << name;
+      expect_asynchronous(kLarge, renderer, name);
+      expect_asynchronous(tf32(4096, 4096, 4096, false, true), renderer, name);
+    }
+  }
+}
+
 /// docs/hw/nvidia/code.md has them: of what the card could do in the time that issuing takes.
 TEST(NvPipe, LargeProductsAreMostOfTheRoofline) {
   const ScopedSetting tf32_setting("ALLOW_TF32", "1");
