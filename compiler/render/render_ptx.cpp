@@ -18,12 +18,12 @@ struct VersionRow {
   std::string_view target, version;
 };
 constexpr std::array kVersions = {
-    VersionRow{"sm_75", "6.5"},   VersionRow{"sm_80", "7.0"},  VersionRow{"sm_86", "7.1"},
-    VersionRow{"sm_87", "7.4"},   VersionRow{"sm_88", "9.0"},  VersionRow{"sm_89", "7.8"},
-    VersionRow{"sm_90", "7.8"},   VersionRow{"sm_90a", "8.0"}, VersionRow{"sm_100", "8.6"},
-    VersionRow{"sm_100a", "8.6"}, VersionRow{"sm_103", "8.8"}, VersionRow{"sm_103a", "8.8"},
-    VersionRow{"sm_110", "9.0"}, VersionRow{"sm_110a", "9.0"},
-    VersionRow{"sm_120", "8.7"},  VersionRow{"sm_121", "8.8"}};
+    VersionRow{"sm_75", "6.5"},   VersionRow{"sm_80", "7.0"},   VersionRow{"sm_86", "7.1"},
+    VersionRow{"sm_87", "7.4"},   VersionRow{"sm_88", "9.0"},   VersionRow{"sm_89", "7.8"},
+    VersionRow{"sm_90", "7.8"},   VersionRow{"sm_90a", "8.0"},  VersionRow{"sm_100", "8.6"},
+    VersionRow{"sm_100a", "8.6"}, VersionRow{"sm_103", "8.8"},  VersionRow{"sm_103a", "8.8"},
+    VersionRow{"sm_110", "9.0"},  VersionRow{"sm_110a", "9.0"}, VersionRow{"sm_120", "8.7"},
+    VersionRow{"sm_121", "8.8"}};
 /// For targets not listed, which are newer.
 constexpr std::string_view kNewest = "9.0";
 
