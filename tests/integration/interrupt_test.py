@@ -40,6 +40,8 @@ COMMANDS = {
     "bench replay": [PROGRAM, "bench", "replay", "--device", "CPU"],
     "bench overhead": [PROGRAM, "bench", "overhead", "--device", "CPU"],
     "bake": [PROGRAM, "bake", MODEL, "-o", "OUT"],
+    "serve CPU": [PROGRAM, "serve", MODEL, "--listen", "127.0.0.1:0", "--device", "CPU"],
+    "serve CPU:CLANG": [PROGRAM, "serve", MODEL, "--listen", "127.0.0.1:0", "--device", "CPU:CLANG"],
 }
 for simulator in OPTIONS.simulators:
     name = os.path.basename(simulator)
