@@ -134,6 +134,8 @@ class Signals(unittest.TestCase):
         names = [n for n in COMMANDS if "CLANG" in n or "sim-" in n or n == "bake"]
         for name in names:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGKILL):
+                if "serve" in name and number in (signal.SIGHUP, signal.SIGPIPE):
+                    continue  # the first loads its models anew, the second is one client's end
                 with self.subTest(name, number=number):
                     self.run_and_end(name, number)
 

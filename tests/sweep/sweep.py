@@ -84,7 +84,9 @@ def subjects():
         Subject("generate-cpu-full", FULL, "CPU:LLVM", warm=True), Subject("generate-cl-full", FULL, "CL", warm=True, slow=True),
         Subject("generate-nv-full", FULL, "NV:PTX", front=nv, warm=True, slow=True),
         Subject("generate-amd-full", FULL, "AMD", front=amd, warm=True, slow=True),
-        Subject("devices", ["devices"], "CPU:LLVM"), Subject("bake-nv", bake[:2] + ["--arch", "sm_90"] + bake[2:], "CPU:LLVM", bake=True, slow=True),
+        Subject("devices", ["devices"], "CPU:LLVM"), Subject("bake-clang", bake, "CPU:CLANG", bake=True, warm=True),
+        Subject("bake-nv", bake[:2] + ["--arch", "sm_90"] + bake[2:], "CPU:LLVM", bake=True, warm=True),
+        Subject("bake-amd", bake[:2] + ["--arch", "gfx1100"] + bake[2:], "CPU:LLVM", bake=True, warm=True),
     ]
     return {s.name: s for s in rows}
 
