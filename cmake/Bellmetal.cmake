@@ -126,7 +126,7 @@ set(BM_TEST_ENVIRONMENT "BM_PLUGIN_DIR=${CMAKE_BINARY_DIR}/lib"
 # What every entry of a gtest program has in common: bm_test_entries(NAME PROGRAM program [LABELS unit]
 # [PARTS n] [FILTER pattern] [LIMIT seconds] [ENVIRONMENT A=b …] [DAILY n]). One ctest entry, or n with a share of
 # the tests each: 2,000 process starts cost more than the tests themselves. DAILY n: an n-th of the tests, another one
-# every day.
+# every day (with PARTS, of each part).
 #
 # Labels that say when an entry runs: none of them, in every `tools/test`; slow, in `tools/test --all` too,
 # which is what continuous integration runs; long (hours), only in `tools/test --long`; hw, by hand on a GPU.
@@ -153,19 +153,20 @@ function(bm_test_entries name)
   if(ARG_FILTER)
     set(filter "--gtest_filter=${ARG_FILTER}")
   endif()
-  set(command ${ARG_PROGRAM})
-  if(ARG_DAILY)
-    set(command sh -c "GTEST_TOTAL_SHARDS=${ARG_DAILY} GTEST_SHARD_INDEX=$(($(date +%s) / 86400 % ${ARG_DAILY})) exec \"$0\" \"$@\""
-      $<TARGET_FILE:${ARG_PROGRAM}>)
-  endif()
   foreach(part RANGE 1 ${ARG_PARTS})
     set(entry ${name})
     if(ARG_PARTS GREATER 1)
       set(entry ${name}.${part})
     endif()
     set(environment "BM_CACHE_DIR=${CMAKE_BINARY_DIR}/test-cache/${entry}" ${BM_TEST_ENVIRONMENT} ${ARG_ENVIRONMENT})
-    if(ARG_PARTS GREATER 1)
-      math(EXPR index "${part} - 1")
+    math(EXPR index "${part} - 1")
+    set(command ${ARG_PROGRAM})
+    if(ARG_DAILY)
+      math(EXPR shards "${ARG_PARTS} * ${ARG_DAILY}")
+      set(command sh -c
+        "GTEST_TOTAL_SHARDS=${shards} GTEST_SHARD_INDEX=$(($(date +%s) / 86400 % ${ARG_DAILY} * ${ARG_PARTS} + ${index})) exec \"$0\" \"$@\""
+        $<TARGET_FILE:${ARG_PROGRAM}>)
+    elseif(ARG_PARTS GREATER 1)
       list(APPEND environment GTEST_TOTAL_SHARDS=${ARG_PARTS} GTEST_SHARD_INDEX=${index})
     endif()
     add_test(NAME ${entry} COMMAND ${command} --gtest_brief=1 ${filter} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
