@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "runtime/base/check.h"
 
@@ -114,6 +115,7 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, TokenMask allowed
   if (candidates_.empty())
     return fail(Code::kInvalidArgument, "mask and biases leave none of {} tokens", logits.size());
   const int32_t token = options_.order ? draw_in_order() : draw();
+  last_ = token;
   accept(token);
   return token;
 }
@@ -121,7 +123,10 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, TokenMask allowed
 int32_t Sampler::draw() {
   const bool is_dynamic = options_.dynatemp_range > 0.0f;
   const auto best = [&] {
-    return std::min_element(candidates_.begin(), candidates_.end(), is_likelier)->id;
+    candidates_.front() = *std::min_element(candidates_.begin(), candidates_.end(), is_likelier);
+    candidates_.front().weight = 1.0;
+    candidates_.resize(1);
+    return candidates_.front().id;
   };
   if (options_.temperature == 0.0f && (!is_dynamic || options_.mirostat != Mirostat::kOff))
     return best();
@@ -129,12 +134,13 @@ int32_t Sampler::draw() {
   keep_top_n_sigma(candidates_, double{options_.top_n_sigma});
   keep_top_k(candidates_, options_.top_k);
   weigh(candidates_, is_dynamic ? 1.0 : double{options_.temperature});
-  keep_typical(candidates_, double{options_.typical_p});
-  keep_top_p(candidates_, double{options_.top_p});
-  keep_min_p(candidates_, double{options_.min_p});
+  const size_t least = options_.min_keep;
+  keep_typical(candidates_, double{options_.typical_p}, least);
+  keep_top_p(candidates_, double{options_.top_p}, least);
+  keep_min_p(candidates_, double{options_.min_p}, least);
   const bool may_exclude = options_.xtc_probability > 0.0f && options_.xtc_threshold <= 0.5f;
   if (may_exclude && next_uniform() < double{options_.xtc_probability})
-    exclude_top_choices(candidates_, double{options_.xtc_threshold});
+    exclude_top_choices(candidates_, double{options_.xtc_threshold}, least);
   if (is_dynamic) {
     const double temperature =
         dynamic_temperature(candidates_, double{options_.temperature},
@@ -146,21 +152,30 @@ int32_t Sampler::draw() {
 }
 
 int32_t Sampler::draw_in_order() {
-  weigh(candidates_, 1.0);
-  for (const SamplerStep step : *options_.order) switch (step) {
+  // What needs no weights may leave few that need them.
+  bool is_weighed = false;
+  const auto weigh_once = [&] {
+    if (!std::exchange(is_weighed, true)) weigh(candidates_, 1.0);
+  };
+  const size_t least = options_.min_keep;
+  for (const SamplerStep step : *options_.order) {
+    if (step != SamplerStep::kTopNSigma && step != SamplerStep::kTopK) weigh_once();
+    switch (step) {
       case SamplerStep::kPenalties:
       case SamplerStep::kDry: break;
       case SamplerStep::kTopNSigma:
         keep_top_n_sigma(candidates_, double{options_.top_n_sigma});
         break;
       case SamplerStep::kTopK: keep_top_k(candidates_, options_.top_k); break;
-      case SamplerStep::kTypical: keep_typical(candidates_, double{options_.typical_p}); break;
-      case SamplerStep::kTopP: keep_top_p(candidates_, double{options_.top_p}); break;
-      case SamplerStep::kMinP: keep_min_p(candidates_, double{options_.min_p}); break;
+      case SamplerStep::kTypical:
+        keep_typical(candidates_, double{options_.typical_p}, least);
+        break;
+      case SamplerStep::kTopP: keep_top_p(candidates_, double{options_.top_p}, least); break;
+      case SamplerStep::kMinP: keep_min_p(candidates_, double{options_.min_p}, least); break;
       case SamplerStep::kXtc:
         if (options_.xtc_probability > 0.0f && options_.xtc_threshold <= 0.5f &&
             next_uniform() < double{options_.xtc_probability})
-          exclude_top_choices(candidates_, double{options_.xtc_threshold});
+          exclude_top_choices(candidates_, double{options_.xtc_threshold}, least);
         break;
       case SamplerStep::kTemperature: {
         double temperature = double{options_.temperature};
@@ -179,7 +194,24 @@ int32_t Sampler::draw_in_order() {
       }
       case SamplerStep::kInfill: keep_infill(candidates_, *options_.infill); break;
     }
+  }
+  weigh_once();
   return candidates_[draw_index(candidates_, next_uniform())].id;
+}
+
+Sampler::Drawn Sampler::last_drawn(size_t count) const {
+  std::vector<Candidate> all = candidates_;
+  double total = 0.0;
+  for (const Candidate& c : all) total += c.weight;
+  count = std::min(count, all.size());
+  std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count), all.end(),
+                    is_likelier);
+  Drawn out;
+  for (const Candidate& c : candidates_)
+    if (c.id == last_) out.chosen = c.weight / total;
+  for (const Candidate& c : std::span(all).first(count))
+    out.top.emplace_back(c.id, c.weight / total);
+  return out;
 }
 
 int32_t Sampler::draw_mirostat() {

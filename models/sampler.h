@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "models/sampler_chain.h"
@@ -54,6 +55,7 @@ struct SamplerOptions {
   float mirostat_tau = 5.0f;  ///< surprise aimed at, bits
   float mirostat_eta = 0.1f;  ///< how fast it learns
   std::vector<LogitBias> logit_bias = {};
+  uint32_t min_keep = 0;  ///< that typical_p, top_p, min_p and XTC leave at least
   /// These steps alone, in this order, Mirostat not at all; penalties and DRY come first wherever
   /// they stand. Without kTemperature the temperature is 1.
   std::optional<std::vector<SamplerStep>> order = {};
@@ -91,6 +93,14 @@ class Sampler {
   /// or mask and biases leave no token.
   Result<int32_t> sample(std::span<const float> logits, TokenMask allowed = {});
 
+  /// What the last token was drawn from, the `count` likeliest first, with their probabilities;
+  /// and those of the token itself.
+  struct Drawn {
+    double chosen = 0;
+    std::vector<std::pair<int32_t, double>> top;
+  };
+  Drawn last_drawn(size_t count) const;
+
   /// Puts a token that was not sampled (of the prompt) into the window.
   void accept(int32_t token);
   /// The same for DRY alone, which looks back on prompts even where penalties do not.
@@ -107,6 +117,7 @@ class Sampler {
 
   SamplerOptions options_;
   uint64_t draws_ = 0;
+  int32_t last_ = -1;
   double mu_ = 0;  // of Mirostat: 2 τ at first
   std::deque<int32_t> window_;
   std::vector<int32_t> history_;  // of DRY: all tokens

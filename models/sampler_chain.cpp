@@ -72,7 +72,7 @@ void keep_top_k(std::vector<Candidate>& candidates, size_t k) {
   sort_candidates(candidates);
 }
 
-void keep_typical(std::vector<Candidate>& candidates, double p) {
+void keep_typical(std::vector<Candidate>& candidates, double p, size_t at_least) {
   if (p >= 1.0 || candidates.empty()) return;
   sort_candidates(candidates);
   const double total = total_weight(candidates);
@@ -97,27 +97,34 @@ void keep_typical(std::vector<Candidate>& candidates, double p) {
   for (const Surprise& s : surprises) {
     kept.push_back(candidates[s.index]);
     reached += candidates[s.index].weight;
-    if (reached > p * total) break;
+    if (reached > p * total && kept.size() >= at_least) break;
   }
   candidates = std::move(kept);
   sort_candidates(candidates);
 }
 
-void keep_top_p(std::vector<Candidate>& candidates, double p) {
+void keep_top_p(std::vector<Candidate>& candidates, double p, size_t at_least) {
   if (p >= 1.0) return;
   sort_candidates(candidates);
   const double total = total_weight(candidates);
   double kept = 0.0;
   size_t count = 0;
-  while (count < candidates.size() && (count == 0 || kept < p * total))
+  while (count < candidates.size() && (count < std::max<size_t>(at_least, 1) || kept < p * total))
     kept += candidates[count++].weight;
   candidates.resize(count);
 }
 
-void keep_min_p(std::vector<Candidate>& candidates, double p) {
+void keep_min_p(std::vector<Candidate>& candidates, double p, size_t at_least) {
   double top = 0.0;
   for (const Candidate& c : candidates) top = std::max(top, c.weight);
-  std::erase_if(candidates, [&](const Candidate& c) { return c.weight < p * top; });
+  const auto is_unlikely = [&](const Candidate& c) { return c.weight < p * top; };
+  if (at_least > 1) {
+    sort_candidates(candidates);
+    const auto end = std::ranges::find_if(candidates, is_unlikely) - candidates.begin();
+    candidates.resize(std::min(candidates.size(), std::max(static_cast<size_t>(end), at_least)));
+    return;
+  }
+  std::erase_if(candidates, is_unlikely);
 }
 
 void keep_top_n_sigma(std::vector<Candidate>& candidates, double n) {
@@ -133,12 +140,12 @@ void keep_top_n_sigma(std::vector<Candidate>& candidates, double n) {
   std::erase_if(candidates, [&](const Candidate& c) { return c.logit < least; });
 }
 
-void exclude_top_choices(std::vector<Candidate>& candidates, double threshold) {
+void exclude_top_choices(std::vector<Candidate>& candidates, double threshold, size_t at_least) {
   sort_candidates(candidates);
   const double least = threshold * total_weight(candidates);
   size_t count = 0;
   while (count < candidates.size() && candidates[count].weight >= least) ++count;
-  if (count > 1)
+  if (count > 1 && candidates.size() - (count - 1) >= at_least)
     candidates.erase(candidates.begin(),
                      candidates.begin() + static_cast<std::ptrdiff_t>(count - 1));
 }

@@ -54,17 +54,19 @@ void weigh(std::vector<Candidate>& candidates, double temperature);
 /// generation" (2018). Needs no weights.
 void keep_top_k(std::vector<Candidate>& candidates, size_t k);
 
+/// `at_least`, below: so many are left whatever p is, as long as there are so many.
+
 /// Locally typical sampling: in the order of |−ln p_i − H| with the entropy H = −Σ p_i ln p_i, the
 /// fewest whose p_i reach more than p together; the result is sorted by likelihood. p = 1: all.
 /// Source: Meister et al. (2022); llama.cpp, llama_sampler_typical_apply().
-void keep_typical(std::vector<Candidate>& candidates, double p);
+void keep_typical(std::vector<Candidate>& candidates, double p, size_t at_least = 1);
 
 /// The fewest whose p_i reach p together, sorted. p = 1: all. Holtzman et al., "The curious case
 /// of neural text degeneration" (2020).
-void keep_top_p(std::vector<Candidate>& candidates, double p);
+void keep_top_p(std::vector<Candidate>& candidates, double p, size_t at_least = 1);
 
 /// Those with p_i ≥ p · max p. Nguyen et al., "Turning up the heat: min-p sampling" (2024).
-void keep_min_p(std::vector<Candidate>& candidates, double p);
+void keep_min_p(std::vector<Candidate>& candidates, double p, size_t at_least = 1);
 
 /// Top-nσ: those whose logit is at most n standard deviations of all logits below the highest one.
 /// n ≤ 0: all. Needs no weights. Source: Tang et al., "Top-nσ: Not all logits are you need" (2024);
@@ -72,9 +74,9 @@ void keep_min_p(std::vector<Candidate>& candidates, double p);
 void keep_top_n_sigma(std::vector<Candidate>& candidates, double n);
 
 /// XTC, "exclude top choices": of those with p_i ≥ threshold all but the least likely one go; the
-/// result is sorted. Source: p-e-w, text-generation-webui, pull request 6335; llama.cpp,
-/// llama_sample_xtc_apply().
-void exclude_top_choices(std::vector<Candidate>& candidates, double threshold);
+/// result is sorted. None goes where fewer than `at_least` would be left. Source: p-e-w,
+/// text-generation-webui, pull request 6335; llama.cpp, llama_sample_xtc_apply().
+void exclude_top_choices(std::vector<Candidate>& candidates, double threshold, size_t at_least = 1);
 
 /// low + (high − low) (H / ln n)^exponent with low = max(temperature − range, 0) and high =
 /// temperature + range, H the entropy of the n candidates. Source: llama.cpp,

@@ -8,6 +8,7 @@
 
 #include "models/unicode.h"
 #include "serve/constraint.h"
+#include "serve/request_fields.h"
 
 namespace bm::serve {
 namespace {
@@ -128,6 +129,7 @@ Completion::Completion(HostedModel& model, GenerationRequest request, std::strin
       request_(std::move(request)),
       id_((request_.is_chat ? "chatcmpl-" : "cmpl-") + id),
       created_(std::time(nullptr)) {
+  if (request_.is_message) messages_.emplace(std::move(id), model_.name());
   if (!request_.is_response) return;
   nlohmann::ordered_json fields = std::move(request_.response_fields);
   // What was not asked for is answered as it is done.
@@ -155,10 +157,12 @@ ApiResult<std::vector<std::vector<int32_t>>> Completion::prompts() {
     if (!tokens) return tl::unexpected<ApiError>(std::move(tokens.error()));
     return std::vector<std::vector<int32_t>>{std::move(*tokens)};
   }
+  if (request_.native) return native_prompts();
   const bool has_gap = !request_.suffix.empty();
   std::vector<std::vector<int32_t>> out = request_.token_lists;
-  models::EncodeOptions options;
-  if (has_gap) options.add_bos = options.add_eos = false;
+  // Who writes a whole prompt writes control tokens too, as with vLLM and llama-server.
+  models::EncodeOptions options{.parse_special = true};
+  if (has_gap) options = {.add_bos = false, .add_eos = false};
   for (const std::string& text : request_.texts) {
     auto tokens = model_.tokenizer().encode(text, options);
     if (!tokens) return tl::unexpected<ApiError>(api_error(tokens.error()));
@@ -179,6 +183,35 @@ ApiResult<std::vector<std::vector<int32_t>>> Completion::prompts() {
     if (auto error = outside_vocabulary(tokens, model_.tokenizer(), "prompt"))
       return tl::unexpected<ApiError>(std::move(*error));
   return out;
+}
+
+ApiResult<std::vector<std::vector<int32_t>>> Completion::native_prompts() const {
+  std::vector<std::vector<int32_t>> out;
+  for (const std::vector<PromptPart>& parts : request_.native->prompts) {
+    std::vector<int32_t>& tokens = out.emplace_back();
+    for (const PromptPart& part : parts) {
+      tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+      if (!part.tokens.empty()) continue;
+      models::EncodeOptions options{.parse_special = true};
+      if (&part != &parts.front()) options.add_bos = options.add_eos = false;
+      const auto own = model_.tokenizer().encode(part.text, options);
+      if (!own) return tl::unexpected<ApiError>(api_error(own.error()));
+      tokens.insert(tokens.end(), own->begin(), own->end());
+    }
+    if (auto error = outside_vocabulary(tokens, model_.tokenizer(), "prompt"))
+      return tl::unexpected<ApiError>(std::move(*error));
+  }
+  return out;
+}
+
+/// Tokens of biases that name texts.
+std::optional<ApiError> Completion::bias_texts() {
+  for (const auto& [text, bias] : request_.text_bias) {
+    const auto tokens = model_.tokenizer().encode(text, {.add_bos = false, .add_eos = false});
+    if (!tokens) return api_error(tokens.error());
+    for (const int32_t token : *tokens) request_.logit_bias.push_back({token, bias});
+  }
+  return std::nullopt;
 }
 
 ApiResult<std::vector<int32_t>> Completion::infill_prompt(const InfillPrompt& infill) const {
@@ -226,11 +259,18 @@ ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
   c->prefix_hash_ = prefix_hash_of(prompts->front());
   const auto grammar = c->grammar();
   if (!grammar) return tl::unexpected<ApiError>(grammar.error());
+  if (auto error = c->bias_texts()) return tl::unexpected<ApiError>(std::move(*error));
   for (const models::LogitBias& b : r.logit_bias)
     if (auto error = outside_vocabulary({&b.token, 1}, model.tokenizer(), "logit_bias"))
       return tl::unexpected<ApiError>(std::move(*error));
-  c->has_tools_ =
-      r.is_chat && !r.tools.is_null() && !r.tools.empty() && r.tool_choice != ToolChoice::kNone;
+  c->has_tools_ = r.is_chat && r.parses_calls && !r.tools.is_null() && !r.tools.empty() &&
+                  r.tool_choice != ToolChoice::kNone;
+  if (r.has_raw_reasoning && model.chat_format().calls == CallSyntax::kHarmony)
+    return tl::unexpected<ApiError>(
+        ApiError{.message = "this model writes in channels, of which 'reasoning_format' \"none\" "
+                            "would leave the markers alone: ask for \"auto\"",
+                 .param = "reasoning_format",
+                 .code = "unsupported_parameter"});
   const uint64_t seed = r.seed ? *r.seed : random_seed();
   for (size_t at = 0; at < prompts->size(); ++at) {
     const std::vector<int32_t>& prompt = (*prompts)[at];
@@ -246,7 +286,9 @@ ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
       job.max_tokens = r.max_tokens.value_or(static_cast<uint32_t>(room));
       // Each choice draws from a stream of its own.
       job.sampling = c->sampling(seed + i);
+      job.penalizes_prompt = r.penalizes_prompt;
       job.top_logprobs = r.top_logprobs;
+      job.has_drawn_probabilities = r.has_native_logprobs && r.has_drawn_probabilities;
       job.scores_prompt = r.has_echo && r.top_logprobs;
       if (r.best_of > r.n && !job.top_logprobs) job.top_logprobs = 0;
       job.priority = r.priority;
@@ -267,14 +309,12 @@ ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
         sampling.infill =
             std::make_shared<const models::InfillVocabulary>(model.infill_vocabulary());
       LineLimits lines;
-      if (r.native)
-        lines = {.indent = r.native->indent,
-                 .time = std::chrono::milliseconds(std::max(r.native->predict_ms, 0))};
+      lines = {.indent = r.indent, .time = std::chrono::milliseconds(std::max(r.predict_ms, 0))};
       if (r.has_echo && !prompt.empty()) choice.characters = c->echoes_[at].characters;
       choice.generation = std::make_shared<Generation>(
           model.tokenizer(), r.stop, r.is_chat && model.has_control_markers(c->has_tools_),
-          r.min_tokens, lines);
-      if (r.is_chat) choice.parser.emplace(model.chat_format(), c->has_tools_, c->is_reasoning_);
+          r.min_tokens, lines, r.has_progress && r.is_stream);
+      if (r.is_chat) choice.parser = c->chat_parser();
       job.listener = choice.generation;
       const auto submitted = model.scheduler().submit(std::move(job));
       if (!submitted) return tl::unexpected<ApiError>(submit_error(submitted.error()));
@@ -321,22 +361,26 @@ models::SamplerOptions Completion::sampling(uint64_t seed) const {
       .xtc_threshold = first(r.xtc_threshold, file.xtc_threshold, 0.1F),
       .dry = r.dry,
       .repeat_penalty = first(r.repetition_penalty, file.repeat_penalty, 1.0F),
-      .repeat_window = file.repeat_window.value_or(UINT32_MAX),
+      .repeat_window = r.repeat_window.value_or(
+          file.repeat_window.value_or(r.penalizes_prompt ? 64 : UINT32_MAX)),
       .frequency_penalty = r.frequency_penalty,
       .presence_penalty = r.presence_penalty,
-      .mirostat_tau = file.mirostat_tau.value_or(5.0F),
-      .mirostat_eta = file.mirostat_eta.value_or(0.1F),
+      .mirostat_tau = first(r.mirostat_tau, file.mirostat_tau, 5.0F),
+      .mirostat_eta = first(r.mirostat_eta, file.mirostat_eta, 0.1F),
       .logit_bias = r.logit_bias,
+      .min_keep = r.min_keep,
       .seed = seed};
   if (out.dry.multiplier > 0)
     out.dry.breakers = std::make_shared<const models::DryBreakers>(
         r.dry_breakers, [&text = model_.tokenizer()](int32_t token) { return text.piece(token); });
-  if (is_native) {
-    out.order = r.native->steps;
-    out.repeat_window = r.native->repeat_window.value_or(file.repeat_window.value_or(64));
-  }
-  // In place of these three, unless one of them is asked for.
-  if (file.mirostat && !r.top_k && !r.top_p && !r.min_p) out.mirostat = *file.mirostat;
+  // In place of these, unless one of them is asked for; who asks for it gets it in any case.
+  if (r.mirostat)
+    out.mirostat = static_cast<models::Mirostat>(*r.mirostat);
+  else if (file.mirostat && !r.top_k && !r.top_p && !r.min_p && !r.steps)
+    out.mirostat = *file.mirostat;
+  if (out.mirostat != models::Mirostat::kOff) return out;
+  out.order = r.steps;
+  if (is_native && !out.order) out.order = llama_steps();
   return out;
 }
 
@@ -404,11 +448,16 @@ Json Completion::message(size_t index, const Choice& c) const {
 }
 
 Json Completion::head(std::string_view object) const {
-  return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_.name()}};
+  return {{"id", id_},
+          {"object", object},
+          {"created", created_},
+          {"model", model_.name()},
+          {"system_fingerprint", "bellmetal-" BM_VERSION}};
 }
 
 Json Completion::logprobs(const std::vector<ChosenToken>& tokens, int64_t* characters) const {
   if (!request_.top_logprobs) return nullptr;
+  if (request_.has_native_logprobs) return {{"content", native_probabilities(tokens)}};
   const auto text = [&](int32_t id) { return model_.tokenizer().piece(id); };
   if (!request_.is_chat) {
     Json out{{"tokens", Json::array()},
@@ -451,7 +500,8 @@ Json Completion::logprobs(const std::vector<ChosenToken>& tokens, int64_t* chara
   }
   const auto entry = [&](int32_t id, double logprob) {
     const std::string bytes = text(id);
-    return Json{{"token", bytes},
+    return Json{{"id", id},
+                {"token", bytes},
                 {"logprob", logprob},
                 {"bytes", std::vector<uint8_t>(bytes.begin(), bytes.end())}};
   };
@@ -500,9 +550,15 @@ Json Completion::usage_json() const {
   return out;
 }
 
+ChatParser Completion::chat_parser() const {
+  ChatFormat format = model_.chat_format();
+  if (request_.has_raw_reasoning) format.think_open = format.think_close = "";
+  return {std::move(format), has_tools_, is_reasoning_ && !request_.has_raw_reasoning};
+}
+
 size_t Completion::reasoning_tokens(const Choice& choice) const {
   models::StreamDecoder decoder(model_.tokenizer(), model_.has_control_markers(has_tools_));
-  ChatParser parser(model_.chat_format(), has_tools_, is_reasoning_);
+  ChatParser parser = chat_parser();
   size_t out = 0;
   for (const ChosenToken& t : choice.tokens) {
     const bool was_reasoning = parser.is_reasoning();
@@ -521,31 +577,34 @@ Json Completion::response_usage() const {
           {"total_tokens", u.prompt_tokens + u.completion_tokens}};
 }
 
+std::string Completion::finish_message() {
+  const Choice& c = choices_[0];
+  const Usage u = usage();
+  const std::string& stopped_by = c.generation->stopped_by();
+  const std::string_view reason = c.generation->finish() == Finish::kLength ? "max_tokens"
+                                  : c.parser->call_count() > 0              ? "tool_use"
+                                  : !stopped_by.empty()                     ? "stop_sequence"
+                                                                            : "end_turn";
+  return messages_->finish(reason, stopped_by,
+                           {{"cache_read_input_tokens", u.cached_tokens},
+                            {"input_tokens", u.prompt_tokens - u.cached_tokens},
+                            {"output_tokens", u.completion_tokens}});
+}
+
 std::string Completion::write(Choice& choice, const Piece& piece) {
   const ChatPieces pieces = parse(choice, piece);
   const Json probabilities = logprobs(piece.tokens, &choice.characters);
+  if (messages_) return messages_->push(pieces);
   choice.tokens.insert(choice.tokens.end(), piece.tokens.begin(), piece.tokens.end());
   return writer_->push(pieces, probabilities.is_null() ? Json() : probabilities["content"]);
 }
-
-namespace {
-
-Json timings_json(const Timings& t, size_t tokens) {
-  Json out{
-      {"queue_ms", t.queue * 1e3}, {"prompt_ms", t.prompt * 1e3}, {"decode_ms", t.decode * 1e3}};
-  if (tokens > 1 && t.decode > 0)
-    out["decode_tokens_per_second"] = static_cast<double>(tokens - 1) / t.decode;
-  return out;
-}
-
-}  // namespace
 
 ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
   for (Choice& c : choices_)
     while (!c.is_finished) {
       if (auto piece = c.generation->next(Clock::now() + kAskEvery)) {
         c.is_finished = piece->is_finished;
-        if (writer_) {
+        if (writer_ || messages_) {
           write(c, *piece);
           continue;
         }
@@ -571,6 +630,11 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
   for (const Choice& c : choices_)
     if (is_failure(c.generation->finish()))
       return tl::unexpected<ApiError>(error_of(*c.generation));
+  if (messages_) {
+    last_events();
+    is_over_ = true;
+    return dump(messages_->message());
+  }
   if (writer_) {
     last_events();
     is_over_ = true;
@@ -587,8 +651,10 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
   for (const size_t at : best_choices()) {
     Choice& c = choices_[at];
     if (request_.has_echo) {
-      Piece whole{
-          .text = std::move(c.text), .prompt = std::move(c.echoed), .tokens = std::move(c.tokens)};
+      Piece whole{.text = std::move(c.text),
+                  .prompt = std::move(c.echoed),
+                  .tokens = std::move(c.tokens),
+                  .progress = {}};
       add_echo(c, &whole);
       c.text = std::move(whole.text);
       c.tokens = std::move(whole.tokens);
@@ -606,23 +672,24 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
   Json out = head(request_.is_chat ? "chat.completion" : "text_completion");
   out["choices"] = std::move(list);
   out["usage"] = usage_json();
-  if (request_.has_timings)
-    out["timings"] =
-        timings_json(choices_[0].generation->timings(), choices_[0].generation->token_count());
+  out["timings"] = timings_json(choices_[0]);
   is_over_ = true;
   return dump(out);
 }
 
 std::string Completion::event(size_t index, Choice& choice, Piece piece) {
   std::string out;
-  if (writer_) {
+  if (writer_ || messages_) {
     out = write(choice, piece);
     if (piece.is_finished && is_failure(choice.generation->finish()))
-      out += writer_->fail(error_of(*choice.generation));
+      out += writer_ ? writer_->fail(error_of(*choice.generation))
+                     : messages_->fail(error_of(*choice.generation));
     return out;
   }
   if (request_.native) return native_event(index, choice, piece);
   if (request_.has_echo && !std::exchange(choice.has_begun, true)) add_echo(choice, &piece);
+  Json extra = Json::object();  // of every event
+  if (request_.has_timings_so_far) extra["timings"] = timings_so_far(choice);
   const auto add = [&](Json what, const std::vector<ChosenToken>& tokens, const Json& finish) {
     Json one{{"index", index}};
     one.update(what);
@@ -632,10 +699,17 @@ std::string Completion::event(size_t index, Choice& choice, Piece piece) {
     json["choices"] = Json::array({std::move(one)});
     if (request_.has_stream_usage)
       json["usage"] = request_.has_usage_so_far ? usage_so_far() : Json();
+    json.update(extra);
+    if (!finish.is_null() && !request_.has_stream_usage) json["timings"] = timings_json(choice);
     out += as_event(json);
   };
   if (request_.is_chat && !std::exchange(choice.has_begun, true))
     add({{"delta", {{"role", "assistant"}, {"content", ""}}}}, {}, nullptr);
+  for (const PromptProgress& p : piece.progress) {
+    extra["prompt_progress"] = progress_json(p);
+    add(request_.is_chat ? Json{{"delta", Json::object()}} : Json{{"text", ""}}, {}, nullptr);
+    extra.erase("prompt_progress");
+  }
   if (request_.is_chat) {
     ChatPieces pieces = parse(choice, piece);
     const bool has_tokens = request_.top_logprobs && !piece.tokens.empty();
@@ -669,84 +743,27 @@ std::string Completion::event(size_t index, Choice& choice, Piece piece) {
   return out;
 }
 
-Json Completion::native_answer(size_t index, const Choice& c, std::string content) const {
-  const NativeForm& native = *request_.native;
-  const Generation& g = *c.generation;
-  const Timings& t = g.timings();
-  const size_t predicted = g.token_count(), cached = t.cached_tokens,
-               computed = c.prompt_tokens - std::min<size_t>(cached, c.prompt_tokens);
-  Json tokens = Json::array();
-  if (native.has_tokens && !request_.is_stream)
-    for (const ChosenToken& token : c.tokens) tokens.push_back(token.id);
-  const bool is_word = !g.stopped_by().empty();
-  const bool is_limit = g.finish() == Finish::kLength || g.lines().is_stopped();
-  const auto per = [](double amount, double of) { return of > 0 ? amount / of : 0.0; };
-  const models::SamplerOptions used = sampling(request_.seed.value_or(0));
-  Json out{{"index", index},
-           {"content", std::move(content)},
-           {"tokens", std::move(tokens)},
-           {"stop", true},
-           {"model", model_.name()},
-           {"tokens_predicted", predicted},
-           {"tokens_evaluated", c.prompt_tokens},
-           {"generation_settings",
-            {{"temperature", used.temperature},
-             {"top_k", used.top_k},
-             {"top_p", used.top_p},
-             {"min_p", used.min_p},
-             {"typical_p", used.typical_p},
-             {"repeat_penalty", used.repeat_penalty},
-             {"presence_penalty", used.presence_penalty},
-             {"frequency_penalty", used.frequency_penalty},
-             {"stop", request_.stop},
-             {"n_predict", request_.max_tokens ? Json(*request_.max_tokens) : Json(-1)},
-             {"ignore_eos", request_.ignores_end},
-             {"stream", request_.is_stream}}},
-           {"prompt", c.prompt_text},
-           {"has_new_line", g.lines().has_new_line()},
-           {"truncated", false},
-           {"stop_type", is_word    ? "word"
-                         : is_limit ? "limit"
-                                    : "eos"},
-           {"stopping_word", g.stopped_by()},
-           // What is in the cache now: the last token has not been computed.
-           {"tokens_cached", c.prompt_tokens + predicted - (predicted > 0 ? 1 : 0)},
-           {"timings",
-            {{"cache_n", cached},
-             {"prompt_n", computed},
-             {"prompt_ms", t.prompt * 1e3},
-             {"prompt_per_token_ms", per(t.prompt * 1e3, static_cast<double>(computed))},
-             {"prompt_per_second", per(static_cast<double>(computed), t.prompt)},
-             {"predicted_n", predicted},
-             {"predicted_ms", t.decode * 1e3},
-             {"predicted_per_token_ms", per(t.decode * 1e3, static_cast<double>(predicted))},
-             {"predicted_per_second", per(static_cast<double>(predicted), t.decode)}}}};
-  if (native.response_fields.empty()) return out;
-  Json chosen = Json::object();
-  for (const std::string& name : native.response_fields) {
-    const size_t slash = name.find('/');
-    const auto member = out.find(name.substr(0, slash));
-    if (member == out.end()) continue;
-    if (slash == std::string::npos)
-      chosen[name] = *member;
-    else if (member->is_object() && member->contains(name.substr(slash + 1)))
-      chosen[name] = (*member)[name.substr(slash + 1)];
-  }
-  return chosen;
-}
-
 std::string Completion::native_event(size_t index, Choice& choice, const Piece& piece) const {
   std::string out;
-  if (!piece.text.empty() || !piece.tokens.empty()) {
+  const auto add = [&](const std::string& text, const std::vector<ChosenToken>& chosen,
+                       const PromptProgress* progress) {
     Json tokens = Json::array();
-    for (const ChosenToken& token : piece.tokens) tokens.push_back(token.id);
-    out = as_event({{"index", index},
-                    {"content", piece.text},
-                    {"tokens", std::move(tokens)},
-                    {"stop", false},
-                    {"tokens_predicted", choice.generation->tokens_so_far()},
-                    {"tokens_evaluated", choice.prompt_tokens}});
-  }
+    for (const ChosenToken& token : chosen) tokens.push_back(token.id);
+    Json json{{"index", index},
+              {"content", text},
+              {"tokens", std::move(tokens)},
+              {"stop", false},
+              {"id_slot", -1},
+              {"tokens_predicted", choice.generation->tokens_so_far()},
+              {"tokens_evaluated", choice.prompt_tokens}};
+    if (request_.has_native_logprobs && !chosen.empty())
+      json["completion_probabilities"] = native_probabilities(chosen);
+    if (request_.has_timings_so_far) json["timings"] = timings_so_far(choice);
+    if (progress) json["prompt_progress"] = progress_json(*progress);
+    out += as_event(json);
+  };
+  for (const PromptProgress& p : piece.progress) add("", {}, &p);
+  if (!piece.text.empty() || !piece.tokens.empty()) add(piece.text, piece.tokens, nullptr);
   if (!piece.is_finished) return out;
   if (is_failure(choice.generation->finish()))
     return out + "data: " + error_body(error_of(*choice.generation)) + "\n\n";
@@ -755,6 +772,7 @@ std::string Completion::native_event(size_t index, Choice& choice, const Piece& 
 
 std::string Completion::last_events() {
   if (request_.native) return {};
+  if (messages_) return finish_message();
   if (writer_)
     return writer_->finish(choices_[0].generation->finish() == Finish::kLength, response_usage());
   std::string out;
@@ -762,9 +780,7 @@ std::string Completion::last_events() {
     Json json = head(request_.is_chat ? "chat.completion.chunk" : "text_completion");
     json["choices"] = Json::array();
     json["usage"] = usage_json();
-    if (request_.has_timings)
-      json["timings"] =
-          timings_json(choices_[0].generation->timings(), choices_[0].generation->token_count());
+    json["timings"] = timings_json(choices_[0]);
     out = as_event(json);
   }
   return out + "data: [DONE]\n\n";
@@ -773,6 +789,7 @@ std::string Completion::last_events() {
 std::optional<std::string> Completion::next_events(const IsWanted& is_wanted) {
   if (is_over_) return "";
   if (writer_ && !std::exchange(has_begun_, true)) return writer_->begin();
+  if (messages_ && !std::exchange(has_begun_, true)) return messages_->begin(prompt_tokens_);
   for (;;) {
     std::string out;
     Choice* first = nullptr;

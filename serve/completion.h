@@ -11,6 +11,7 @@
 
 #include "serve/chat_format.h"
 #include "serve/hosted_model.h"
+#include "serve/message_writer.h"
 #include "serve/response_writer.h"
 
 namespace bm::serve {
@@ -33,6 +34,9 @@ std::optional<ApiError> outside_vocabulary(std::span<const int32_t> tokens,
                                            const models::Tokenizer& tokenizer,
                                            std::string_view param);
 
+/// As llama-server tells it.
+nlohmann::ordered_json progress_json(const PromptProgress& progress);
+
 /// Thread: belongs to one connection. Destroying it cancels what still runs.
 class Completion {
  public:
@@ -49,6 +53,9 @@ class Completion {
   ApiResult<std::string> wait(const IsWanted& is_wanted);
   /// The next events of the stream, at least one; "" after the last. nullopt: nobody wants it.
   std::optional<std::string> next_events(const IsWanted& is_wanted);
+
+  /// What llama-server's form is answered with where a request says nothing else.
+  static nlohmann::ordered_json default_settings(HostedModel& model);
 
   Usage usage() const;
   /// Of the first page of the prompt, equal for all prompts that begin alike: where they are
@@ -73,11 +80,18 @@ class Completion {
   };
   Completion(HostedModel& model, GenerationRequest request, std::string id);
   ApiResult<std::vector<std::vector<int32_t>>> prompts();
+  ApiResult<std::vector<std::vector<int32_t>>> native_prompts() const;
+  std::optional<ApiError> bias_texts();
   /// What llama-server makes of a gap, within the model's context.
   ApiResult<std::vector<int32_t>> infill_prompt(const InfillPrompt& infill) const;
   /// The answer of a choice in llama-server's own form; `content`: its text, or what of it is new.
   nlohmann::ordered_json native_answer(size_t index, const Choice& choice,
                                        std::string content) const;
+  /// completion_probabilities: of tokens, with their texts where these are characters.
+  nlohmann::ordered_json native_probabilities(const std::vector<ChosenToken>& tokens) const;
+  nlohmann::ordered_json generation_settings() const;
+  nlohmann::ordered_json timings_json(const Choice& choice) const;
+  nlohmann::ordered_json timings_so_far(const Choice& choice) const;
   std::string native_event(size_t index, Choice& choice, const Piece& piece) const;
   /// What the request says, the model's file, and OpenAI's defaults, in this order.
   models::SamplerOptions sampling(uint64_t seed) const;
@@ -94,6 +108,7 @@ class Completion {
   std::vector<size_t> best_choices() const;
   /// The grammar of the request, compiled; null: anything may be written.
   ApiResult<std::shared_ptr<const models::Grammar>> grammar() const;
+  ChatParser chat_parser() const;
   /// Takes the pieces of a chat apart.
   ChatPieces parse(Choice& choice, const Piece& piece) const;
   std::string call_id(size_t choice, size_t call) const;
@@ -104,6 +119,8 @@ class Completion {
                                   int64_t* characters) const;
   nlohmann::ordered_json usage_json() const;
   nlohmann::ordered_json usage_so_far() const;
+  /// Of a message: {stop_reason, usage}.
+  std::string finish_message();
   /// Of an answer in the form of "Responses".
   nlohmann::ordered_json response_usage() const;
   /// Of the tokens of a choice those that reasoning is written in, with its markers.
@@ -121,7 +138,8 @@ class Completion {
   bool has_tools_ = false, is_reasoning_ = false;
   std::vector<Echo> echoes_;  ///< of each prompt, where asked for
   std::vector<Choice> choices_;
-  std::optional<ResponseWriter> writer_;  ///< of requests in the form of "Responses"
+  std::optional<ResponseWriter> writer_;   ///< of requests in the form of "Responses"
+  std::optional<MessageWriter> messages_;  ///< of requests in Anthropic's form
   bool is_over_ = false, has_begun_ = false;
 };
 

@@ -18,10 +18,17 @@ constexpr size_t kInFlight = 4;
 
 static_assert(std::endian::native == std::endian::little, "base64 answers are little-endian");
 
-std::vector<float> normalized(std::span<const double> values) {
-  double sum = 0;
-  for (const double v : values) sum += v * v;
-  const double scale = sum > 0 ? 1 / std::sqrt(sum) : 0;
+/// `norm`: see parse_native_embedding(). Source of the largest: llama.cpp, common_embd_normalize().
+std::vector<float> normalized(std::span<const double> values, int32_t norm) {
+  constexpr double kLargest = 32760;
+  double sum = 0, largest = 0;
+  for (const double v : values) {
+    sum += norm == 2 ? v * v : std::pow(std::abs(v), norm);
+    largest = std::max(largest, std::abs(v));
+  }
+  double scale = 1;
+  if (norm == 0) scale = largest > 0 ? kLargest / largest : 0;
+  if (norm > 0) scale = sum > 0 ? 1 / (norm == 2 ? std::sqrt(sum) : std::pow(sum, 1.0 / norm)) : 0;
   std::vector<float> out;
   out.reserve(values.size());
   for (const double v : values) out.push_back(static_cast<float>(v * scale));
@@ -149,7 +156,11 @@ ApiResult<std::string> Embedding::wait(const std::function<bool()>& is_wanted) {
                    .param = "dimensions",
                    .code = "invalid_value"}));
     if (request_.dimensions) all = all.first(*request_.dimensions);
-    const std::vector<float> values = normalized(all);
+    const std::vector<float> values = normalized(all, request_.norm);
+    if (request_.is_native) {
+      data.push_back({{"index", data.size()}, {"embedding", Json::array({values})}});
+      return ApiResult<void>();
+    }
     Json one{{"object", "embedding"}, {"index", data.size()}};
     if (request_.is_base64)
       one["embedding"] =
@@ -160,6 +171,7 @@ ApiResult<std::string> Embedding::wait(const std::function<bool()>& is_wanted) {
     return ApiResult<void>();
   });
   if (!pooled) return tl::unexpected<ApiError>(pooled.error());
+  if (request_.is_native) return data.dump();
   const Json out{{"object", "list"},
                  {"data", std::move(data)},
                  {"model", model_.name()},
@@ -222,10 +234,14 @@ ApiResult<std::string> rerank(HostedModel& model, const RerankRequest& request,
   order.resize(std::min<size_t>(order.size(), request.top_n.value_or(UINT32_MAX)));
   Json results = Json::array();
   for (const size_t i : order) {
-    Json one{{"index", i}, {"relevance_score", scores[i]}};
-    if (request.has_documents) one["document"] = {{"text", request.documents[i]}};
+    Json one{{"index", i}, {request.is_tei ? "score" : "relevance_score", scores[i]}};
+    if (request.has_documents && request.is_tei)
+      one["text"] = request.documents[i];
+    else if (request.has_documents)
+      one["document"] = {{"text", request.documents[i]}};
     results.push_back(std::move(one));
   }
+  if (request.is_tei) return results.dump(-1, ' ', false, Json::error_handler_t::replace);
   const size_t tokens = pooling.prompt_tokens();
   const Json out{{"model", model.name()},
                  {"object", "list"},

@@ -17,7 +17,8 @@ class Embedding {
   Embedding(HostedModel& model, EmbeddingRequest request);
   ~Embedding();
 
-  /// The whole answer, as the text of a JSON object. Vectors have length 1.
+  /// The whole answer, as the text of a JSON object, or of llama-server's list. Vectors have length
+  /// 1 unless the request says otherwise.
   /// Errors: of the first input that failed; status 499 when nobody wants it any more.
   ApiResult<std::string> wait(const std::function<bool()>& is_wanted);
   size_t prompt_tokens() const { return prompt_tokens_; }
@@ -35,8 +36,8 @@ class Embedding {
 };
 
 /// How well each document answers the query, the best first, as the text of a JSON object in the
-/// form of Jina's and Cohere's. Errors: status 400 for a model that is no reranker; as
-/// Embedding::wait().
+/// form of Jina's and Cohere's, or in that of Text Embeddings Inference. Errors: status 400 for a
+/// model that is no reranker; as Embedding::wait().
 ApiResult<std::string> rerank(HostedModel& model, const RerankRequest& request,
                               const std::function<bool()>& is_wanted);
 

@@ -52,18 +52,22 @@ std::string LineFilter::push(std::string text, Clock::time_point now) {
 }
 
 Generation::Generation(const models::Tokenizer& tokenizer, std::vector<std::string> stops,
-                       bool has_control, uint32_t min_tokens, LineLimits lines)
+                       bool has_control, uint32_t min_tokens, LineLimits lines, bool has_progress)
     : decoder_(tokenizer, has_control),
       filter_(std::move(stops)),
       lines_(lines),
-      min_tokens_(min_tokens) {}
+      min_tokens_(min_tokens),
+      has_progress_(has_progress) {}
 
 bool Generation::on_token(const ChosenToken& token) {
   std::string text = decoder_.push(token.id);
   // The scheduler's thread alone counts.
   if (count_ >= min_tokens_) text = filter_.push(text);
-  text = lines_.push(std::move(text), Clock::now());
+  const Clock::time_point now = Clock::now();
+  text = lines_.push(std::move(text), now);
   const std::lock_guard lock(mutex_);
+  if (count_ == 0) first_token_ = now;
+  last_token_ = now;
   ++count_;
   piece_.text += text;
   piece_.tokens.push_back(token);
@@ -74,6 +78,22 @@ bool Generation::on_token(const ChosenToken& token) {
 void Generation::on_prompt_token(const ChosenToken& token) {
   const std::lock_guard lock(mutex_);
   piece_.prompt.push_back(token);
+}
+
+void Generation::on_progress(const PromptProgress& progress) {
+  const std::lock_guard lock(mutex_);
+  progress_ = progress;
+  if (!has_progress_) return;
+  piece_.progress.push_back(progress);
+  news_.notify_one();
+}
+
+Timings Generation::timings_so_far() const {
+  const std::lock_guard lock(mutex_);
+  return {.queue = 0,
+          .prompt = progress_.seconds,
+          .decode = std::chrono::duration<double>(last_token_ - first_token_).count(),
+          .cached_tokens = progress_.cached};
 }
 
 void Generation::on_finish(Finish finish, const Timings& timings, const Error* error) {
@@ -95,7 +115,8 @@ uint32_t Generation::tokens_so_far() const {
 
 bool Generation::wait(std::unique_lock<std::mutex>& lock, Clock::time_point deadline) {
   const auto has_news = [&] {
-    return piece_.is_finished || !piece_.text.empty() || !piece_.tokens.empty();
+    return piece_.is_finished || !piece_.text.empty() || !piece_.tokens.empty() ||
+           !piece_.progress.empty();
   };
   return has_news() || news_.wait_until(lock, deadline, has_news);
 }

@@ -56,6 +56,7 @@ class LineFilter {
 struct Piece {
   std::string text;
   std::vector<ChosenToken> prompt, tokens;
+  std::vector<PromptProgress> progress;  ///< where asked for
   bool is_finished = false;
 };
 
@@ -63,12 +64,14 @@ struct Piece {
 class Generation : public Listener {
  public:
   /// `tokenizer` outlives it. `has_control`: control tokens appear as their text. `min_tokens`: no
-  /// stop text is looked for in that many first ones.
+  /// stop text is looked for in that many first ones. `has_progress`: that of the prompt is news.
   Generation(const models::Tokenizer& tokenizer, std::vector<std::string> stops,
-             bool has_control = false, uint32_t min_tokens = 0, LineLimits lines = {});
+             bool has_control = false, uint32_t min_tokens = 0, LineLimits lines = {},
+             bool has_progress = false);
 
   bool on_token(const ChosenToken& token) override;
   void on_prompt_token(const ChosenToken& token) override;
+  void on_progress(const PromptProgress& progress) override;
   void on_finish(Finish finish, const Timings& timings, const Error* error) override;
 
   /// Waits until there is news, at most until `deadline`; false then.
@@ -78,6 +81,8 @@ class Generation : public Listener {
 
   /// Tokens so far. Thread: any.
   uint32_t tokens_so_far() const;
+  /// As if it ended with the last token so far. Thread: any.
+  Timings timings_so_far() const;
   // After the finished piece.
   Finish finish() const { return finish_; }
   const Timings& timings() const { return timings_; }
@@ -98,6 +103,9 @@ class Generation : public Listener {
   Timings timings_;
   std::optional<Error> error_;
   uint32_t count_ = 0, min_tokens_ = 0;
+  bool has_progress_ = false;
+  PromptProgress progress_;
+  Clock::time_point first_token_, last_token_;
 };
 
 }  // namespace bm::serve

@@ -74,6 +74,18 @@ Status HostedModel::load() {
   } else {
     template_problem_ = "this model's chat template is not understood: " + parsed.error().message;
   }
+  if (template_) facts_.chat_template = text;
+  for (const models::GgufTensor& t : file->tensors()) {
+    facts_.parameters += t.value_count;
+    facts_.bytes += t.data.size();
+  }
+  if (const models::GgufValue* architecture = file->find("general.architecture")) {
+    const auto number = [&](const char* key) {
+      return file->get_u32(fmt::format("{}.{}", architecture->text, key), 0).value_or(0);
+    };
+    facts_.trained_context = number("context_length");
+    facts_.width = number("embedding_length");
+  }
   bool has_pooling = false;
   // Source of the numbers: llama.cpp, enum llama_pooling_type.
   if (const models::GgufValue* architecture = file->find("general.architecture")) {
@@ -102,6 +114,7 @@ Status HostedModel::load() {
                : embedding_head_.reads_mean() ? Pooling::kMean
                                               : Pooling::kFirst;
   context_ = engine->context();
+  writes_text_ = engine->writes_text();
   std::shared_ptr<Drafter> drafter;
   if (options_.draft_tokens > 0 && engine->has_states())
     log("serve", LogLevel::kWarning,
@@ -231,6 +244,18 @@ nlohmann::ordered_json with_system_role(nlohmann::ordered_json messages) {
   return messages;
 }
 
+/// Whether the answer is the rest of the last message; see GenerationRequest::goes_on.
+bool goes_on(const GenerationRequest& request, CallSyntax calls) {
+  if (request.messages.empty()) return false;
+  const nlohmann::ordered_json& last = request.messages.back();
+  const auto content = last.find("content");
+  const bool has_text = last["role"] == "assistant" && content != last.end() &&
+                        content->is_string() && !content->get_ref<const std::string&>().empty() &&
+                        !last.contains("tool_calls");
+  // A message of channels begins with the name of one, which the client does not know.
+  return request.goes_on.value_or(has_text && calls != CallSyntax::kHarmony);
+}
+
 size_t count(std::string_view text, std::string_view word) {
   size_t out = 0;
   for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1))
@@ -251,8 +276,7 @@ Result<models::ChatPrompt> HostedModel::render(models::ChatInput input,
   return with_texts ? std::move(with_texts) : std::move(prompt);
 }
 
-ApiResult<HostedModel::EncodedChat> HostedModel::encode_chat(
-    const GenerationRequest& request) const {
+ApiResult<models::ChatPrompt> HostedModel::render_chat(const GenerationRequest& request) const {
   const auto refuse = [](std::string message, const char* param) {
     return tl::unexpected<ApiError>(ApiError{.message = std::move(message), .param = param});
   };
@@ -263,8 +287,21 @@ ApiResult<HostedModel::EncodedChat> HostedModel::encode_chat(
     return refuse("this model's chat template knows no tools", "tools");
   models::ChatInput input;
   // Templates that do not know developers would leave out what they say.
-  const nlohmann::ordered_json messages =
+  nlohmann::ordered_json messages =
       knows_developers_ ? request.messages : with_system_role(request.messages);
+  nlohmann::ordered_json begun;
+  if (goes_on(request, format_.calls)) {
+    begun = std::move(messages.back());
+    messages.erase(messages.size() - 1);
+    if (format_.calls == CallSyntax::kHarmony || begun.contains("tool_calls") ||
+        !begun.value("content", nlohmann::ordered_json()).is_string())
+      return refuse(
+          format_.calls == CallSyntax::kHarmony
+              ? "a message of this model, which writes in channels, cannot be gone on with"
+              : "the last message has no text that could be gone on with",
+          "continue_final_message");
+  }
+  input.add_generation_prompt = request.has_generation_prompt || !begun.is_null();
   if (has_tools) input.tools = &request.tools;
   if (!request.template_variables.is_null()) input.variables = &request.template_variables;
   const std::time_t now = std::time(nullptr);
@@ -278,13 +315,47 @@ ApiResult<HostedModel::EncodedChat> HostedModel::encode_chat(
       prompt = std::move(with_texts);
   }
   if (!prompt) return refuse("the chat template refuses: " + prompt.error().message, "messages");
+  if (!begun.is_null()) go_on(begun, &*prompt);
+  return std::move(*prompt);
+}
+
+/// Writes the beginning of the answer, as templates write what was thought and said.
+void HostedModel::go_on(const nlohmann::ordered_json& begun, models::ChatPrompt* prompt) const {
+  const auto put = [&](const std::string& own) {
+    prompt->literal.push_back({prompt->text.size(), prompt->text.size() + own.size()});
+    prompt->text += own;
+  };
+  const nlohmann::ordered_json thought = begun.value("reasoning_content", nlohmann::ordered_json());
+  const bool is_open = has_opened_reasoning(prompt->text);
+  const bool has_thought = thought.is_string() && !thought.get_ref<const std::string&>().empty();
+  if (!format_.think_open.empty() && (is_open || has_thought)) {
+    if (!is_open) prompt->text += format_.think_open + "\n";
+    if (has_thought) {
+      put(thought.get<std::string>());
+      prompt->text += "\n";
+    }
+    prompt->text += format_.think_close + "\n\n";
+  }
+  put(begun["content"].get<std::string>());
+}
+
+bool HostedModel::has_opened_reasoning(std::string_view text) const {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
+  return !format_.think_open.empty() && text.ends_with(format_.think_open);
+}
+
+ApiResult<HostedModel::EncodedChat> HostedModel::encode_chat(
+    const GenerationRequest& request) const {
+  const auto prompt = render_chat(request);
+  if (!prompt) return tl::unexpected<ApiError>(prompt.error());
   auto tokens = models::encode_chat(*prompt, *tokenizer_);
-  if (!tokens) return refuse(tokens.error().message, "messages");
-  std::string_view end = prompt->text;
-  while (!end.empty() && (end.back() == '\n' || end.back() == ' ')) end.remove_suffix(1);
+  if (!tokens)
+    return tl::unexpected<ApiError>(
+        ApiError{.message = tokens.error().message, .param = "messages"});
+  // What a message begins with may end in the same text without being reasoning.
   return EncodedChat{
       .tokens = std::move(*tokens),
-      .is_reasoning = !format_.think_open.empty() && end.ends_with(format_.think_open)};
+      .is_reasoning = !goes_on(request, format_.calls) && has_opened_reasoning(prompt->text)};
 }
 
 void HostedModel::stop() {

@@ -59,6 +59,7 @@ class HostedModel {
   const models::Tokenizer& tokenizer() const { return *tokenizer_; }
   Scheduler& scheduler() { return *scheduler_; }
   uint32_t context() const { return context_; }
+  bool writes_text() const { return writes_text_; }  ///< otherwise vectors alone
   /// What its file recommends.
   const models::SamplerDefaults& sampler_defaults() const { return sampler_defaults_; }
   /// Of embeddings: as the file says, otherwise the last token's, which has seen all others; of
@@ -72,7 +73,9 @@ class HostedModel {
     std::vector<int32_t> tokens;
     bool is_reasoning = false;  ///< the template has opened the reasoning already
   };
-  /// A chat by the model's template.
+  /// A chat as the model's template writes it.
+  ApiResult<models::ChatPrompt> render_chat(const GenerationRequest& request) const;
+  /// The same as tokens.
   ApiResult<EncodedChat> encode_chat(const GenerationRequest& request) const;
   /// How it writes calls and reasoning.
   const ChatFormat& chat_format() const { return format_; }
@@ -80,6 +83,13 @@ class HostedModel {
   bool has_control_markers(bool has_tools) const {
     return has_tools ? has_control_calls_ : has_control_reasoning_;
   }
+  /// What clients are told of the file.
+  struct Facts {
+    uint64_t parameters = 0, bytes = 0;
+    uint32_t trained_context = 0, width = 0;
+    std::string chat_template;  ///< its text; empty: none
+  };
+  const Facts& facts() const { return facts_; }
   /// For grammars; the tokens of chat_format() are part of it. Made when it is first asked for.
   std::shared_ptr<const models::GrammarVocabulary> vocabulary();
 
@@ -93,12 +103,15 @@ class HostedModel {
   /// The template over `messages`, arguments of calls as objects or, where that fails, as texts.
   Result<models::ChatPrompt> render(models::ChatInput input,
                                     const nlohmann::ordered_json& messages) const;
+  bool has_opened_reasoning(std::string_view text) const;
+  void go_on(const nlohmann::ordered_json& begun, models::ChatPrompt* prompt) const;
   HostedModelOptions options_;
   int64_t created_;
   std::shared_ptr<Metrics> metrics_;
   std::unique_ptr<models::Tokenizer> tokenizer_;
   std::optional<models::ChatTemplate> template_;
   std::string template_problem_;
+  Facts facts_;
   ChatFormat format_;
   bool has_control_calls_ = false, has_control_reasoning_ = false;
   bool knows_developers_ = false;  ///< the template tells this role apart
@@ -107,6 +120,7 @@ class HostedModel {
   std::unique_ptr<Scheduler> scheduler_;
   models::SamplerDefaults sampler_defaults_;
   uint32_t context_ = 0;
+  bool writes_text_ = true;
   Pooling pooling_ = Pooling::kLast;
   models::EmbeddingHead embedding_head_;
   mutable std::mutex mutex_;

@@ -30,7 +30,7 @@ bool is_deeper(std::string_view text, uint32_t limit) {
 /// What chats and completions share.
 void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   f.text("model", &r->model);
-  f.integer("n", 1, limits.choices, &r->n);
+  for (const char* name : {"n_cmpl", "n"}) f.integer(name, 1, limits.choices, &r->n);
   f.flag("stream", &r->is_stream);
   take_sampling(f, limits, r);
   f.flag("return_timings", &r->has_timings);
@@ -94,6 +94,38 @@ void take_messages(Fields& f, GenerationRequest* r) {
     for (const Json& part : *content) whole += *text_of_part(part);
     *content = whole;
   }
+}
+
+/// What llama-server has for chats alone.
+void take_llama_chat(Fields& f, GenerationRequest* r) {
+  std::string format = "auto";
+  f.text("reasoning_format", &format);
+  if (format == "none")
+    r->has_raw_reasoning = true;
+  else if (format != "auto" && format != "deepseek")
+    f.wrong("reasoning_format", "\"auto\", \"deepseek\" or \"none\"");
+  f.flag("parse_tool_calls", &r->parses_calls);
+  std::optional<bool> has_prompt;
+  if (const Json* wanted = f.find("add_generation_prompt")) {
+    if (!wanted->is_boolean()) return f.wrong("add_generation_prompt", "true or false");
+    has_prompt = wanted->get<bool>();
+    r->has_generation_prompt = *has_prompt;
+  }
+  const Json* goes_on = f.find("continue_final_message");
+  if (!goes_on) return;
+  if (!goes_on->is_boolean()) return f.wrong("continue_final_message", "true or false");
+  r->goes_on = goes_on->get<bool>();
+  const Json& last = r->messages.is_array() && !r->messages.empty() ? r->messages.back() : Json();
+  if (*r->goes_on && (!last.is_object() || last["role"] != "assistant"))
+    f.wrong("continue_final_message", "false where the last message is not an assistant's");
+  if (*r->goes_on && has_prompt == true)
+    f.wrong("add_generation_prompt", "false beside 'continue_final_message'");
+}
+
+/// llama-server's fields that belong to its own form of answers.
+void take_openai_llama(Fields& f) {
+  f.neutral("return_tokens", false);  // /completion has them
+  f.ignore({"response_fields"});      // of answers of /completion alone, in llama-server too
 }
 
 }  // namespace
@@ -161,15 +193,18 @@ ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimi
   Fields f(*json);
   take_common(f, limits, &r);
   take_messages(f, &r);
-  take_limit(f, "max_tokens", 1, &r.max_tokens);
-  take_limit(f, "max_completion_tokens", 1, &r.max_tokens);
+  take_predict(f, {"max_tokens", "max_completion_tokens"}, 1, &r);
   check_least(f, r);
   bool has_logprobs = false;
   f.flag("logprobs", &has_logprobs);
   uint32_t top = 0;
   f.integer("top_logprobs", 0, limits.top_logprobs, &top);
   if (top > 0 && !has_logprobs) f.wrong("top_logprobs", "absent unless 'logprobs' is true");
-  if (has_logprobs) r.top_logprobs = top;
+  if (has_logprobs) {
+    if (r.has_drawn_probabilities) f.wrong("post_sampling_probs", "absent beside 'logprobs'");
+    r.top_logprobs = top;
+    r.has_native_logprobs = false;
+  }
   take_tools(f, limits, &r);
   if (const Json* variables = f.find("chat_template_kwargs")) {
     if (variables->is_object())
@@ -179,8 +214,10 @@ ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimi
   }
   if (const Json* effort = f.find("reasoning_effort"))
     take_effort(f, "reasoning_effort", *effort, &r);
+  take_llama_chat(f, &r);
   if (!r.grammar.empty() && !r.schema.is_null())
     f.wrong("grammar", "absent beside 'response_format'");
+  take_openai_llama(f);
   f.neutral("modalities", Json::array({"text"}));
   f.neutral("verbosity", "medium");
   // Clients write null for what their users have not set.
@@ -197,13 +234,16 @@ ApiResult<GenerationRequest> parse_completion(std::string_view body, const Reque
   take_common(f, limits, &r);
   take_texts(f, "prompt", limits.prompts, &r.texts, &r.token_lists);
   r.max_tokens = 16;
-  take_limit(f, "max_tokens", 0, &r.max_tokens);
+  take_predict(f, {"max_tokens"}, 0, &r);
   check_least(f, r);
   if (f.find("logprobs")) {
     uint32_t top = 0;
     f.integer("logprobs", 0, limits.top_logprobs, &top);
+    if (r.has_drawn_probabilities) f.wrong("post_sampling_probs", "absent beside 'logprobs'");
     r.top_logprobs = top;
+    r.has_native_logprobs = false;
   }
+  take_openai_llama(f);
   r.best_of = r.n;
   f.integer("best_of", r.n, limits.choices, &r.best_of);
   if (r.best_of > r.n && r.is_stream)
@@ -211,6 +251,8 @@ ApiResult<GenerationRequest> parse_completion(std::string_view body, const Reque
   f.flag("echo", &r.has_echo);
   f.text("suffix", &r.suffix);
   if (r.has_echo && !r.suffix.empty()) f.wrong("echo", "absent beside 'suffix'");
+  if (r.has_native_logprobs && (r.has_echo || r.best_of > r.n))
+    f.wrong("n_probs", "absent beside 'echo' and 'best_of': 'logprobs' goes with them");
   if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
   if (r.best_of * (r.texts.size() + r.token_lists.size()) > limits.choices)
     return refuse(r.best_of > r.n ? "best_of" : "n",
@@ -227,20 +269,23 @@ ApiResult<RerankRequest> parse_rerank(std::string_view body, const RequestLimits
   f.text("model", &r.model);
   if (!f.find("query")) return refuse("query", "'query' is missing");
   f.text("query", &r.query);
-  const Json* documents = f.find("documents");
+  r.is_tei = json->contains("texts") && !json->contains("documents");
+  // Text Embeddings Inference's name, which llama-server knows too.
+  const char* name = r.is_tei ? "texts" : "documents";
+  const Json* documents = f.find(name);
   if (!documents) return refuse("documents", "'documents' is missing");
   const std::string wanted =
       fmt::format("1 to {} texts, or objects with a \"text\"", limits.inputs);
   if (!documents->is_array() || documents->empty() || documents->size() > limits.inputs)
-    return refuse("documents", "'documents' must be " + wanted, "invalid_value");
+    return refuse(name, fmt::format("'{}' must be {}", name, wanted), "invalid_value");
   for (const Json& one : *documents) {
     const Json text = one.is_object() ? one.value("text", Json()) : one;
     if (!text.is_string())
-      return refuse("documents", "'documents' must be " + wanted, "invalid_value");
+      return refuse(name, fmt::format("'{}' must be {}", name, wanted), "invalid_value");
     r.documents.push_back(text.get<std::string>());
   }
   take_limit(f, "top_n", 1, &r.top_n);
-  f.flag("return_documents", &r.has_documents);
+  f.flag(r.is_tei ? "return_text" : "return_documents", &r.has_documents);
   f.ignore({"user"});
   if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
   return r;
@@ -264,17 +309,47 @@ ApiResult<EmbeddingRequest> parse_embedding(std::string_view body, const Request
   return r;
 }
 
+ApiResult<GenerationRequest> parse_apply_template(std::string_view body,
+                                                  const RequestLimits& limits) {
+  return parse_chat(body, limits);
+}
+
+ApiResult<EmbeddingRequest> parse_native_embedding(std::string_view body,
+                                                   const RequestLimits& limits) {
+  const auto json = parse_body(body, limits);
+  if (!json) return tl::unexpected<ApiError>(json.error());
+  EmbeddingRequest r;
+  r.is_native = true;
+  Fields f(*json);
+  f.text("model", &r.model);
+  const char* name = json->contains("content") ? "content" : "input";
+  take_texts(f, name, limits.inputs, &r.texts, &r.token_lists);
+  f.ignore({"content", "input", "user"});
+  f.integer("embd_normalize", -1, 1 << 10, &r.norm);
+  std::string format = "float";
+  f.text("encoding_format", &format);
+  if (format != "float") f.wrong("encoding_format", "\"float\": /v1/embeddings has others");
+  if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
+  return r;
+}
+
 ApiResult<TokenizeRequest> parse_tokenize(std::string_view body) {
   const auto json = parse_body(body);
   if (!json) return tl::unexpected<ApiError>(json.error());
   TokenizeRequest r;
   Fields f(*json);
   f.text("model", &r.model);
-  // llama-server's name, and vLLM's.
+  // llama-server's name and defaults, and vLLM's.
+  if (f.find("content")) {
+    r.add_special = false;
+    r.parses_special = true;
+  }
   f.text("content", &r.text);
   f.text("prompt", &r.text);
   f.flag("add_special", &r.add_special);
   f.flag("add_special_tokens", &r.add_special);
+  f.flag("parse_special", &r.parses_special);
+  f.flag("with_pieces", &r.has_pieces);
   if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
   if (!json->contains("content") && !json->contains("prompt"))
     return refuse("prompt", "'prompt' must be a string", "invalid_value");

@@ -5,38 +5,47 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void take_stop(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
-  const Json* stop = f.find("stop");
-  if (!stop) return;
-  const auto add = [&](const Json& j) {
-    if (!j.is_string() || j.get_ref<const std::string&>().empty() ||
-        j.get_ref<const std::string&>().size() > limits.stop_bytes)
-      return f.wrong("stop", fmt::format("texts of 1 to {} bytes", limits.stop_bytes));
-    r->stop.push_back(j.get<std::string>());
-  };
-  if (!stop->is_array()) return add(*stop);
-  if (stop->size() > limits.stops)
-    return f.wrong("stop", fmt::format("at most {} texts", limits.stops));
-  for (const Json& j : *stop) add(j);
-}
-
-/// {"token id": bias}; as with OpenAI, 100 and −100 are as good as always and never.
+/// {"token id": bias}; as with OpenAI, 100 and −100 are as good as always and never. llama-server
+/// also has [[token or text, bias], …], texts as names, and false for never.
 void take_biases(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   const Json* biases = f.find("logit_bias");
   if (!biases) return;
   const auto wrong = [&] {
-    f.wrong("logit_bias", fmt::format("an object of at most {} token ids with numbers from -100 "
-                                      "to 100",
+    f.wrong("logit_bias", fmt::format("an object, or a list of pairs, of at most {} token ids or "
+                                      "texts with numbers from -100 to 100, or false",
                                       limits.biases));
   };
-  if (!biases->is_object() || biases->size() > limits.biases) return wrong();
-  for (const auto& [token, bias] : biases->items()) {
-    const bool is_id = !token.empty() && token.size() < 10 &&
-                       std::ranges::all_of(token, [](char c) { return c >= '0' && c <= '9'; });
-    const double value = bias.is_number() ? bias.get<double>() : std::nan("");
-    if (!is_id || !(value >= -100 && value <= 100)) return wrong();
-    r->logit_bias.push_back({std::stoi(token), static_cast<float>(value)});
+  if (!biases->is_structured() || biases->size() > limits.biases) return wrong();
+  const auto add = [&](const Json& token, const Json& bias) {
+    double value = bias.is_number() ? bias.get<double>() : std::nan("");
+    if (bias == false)
+      value = -std::numeric_limits<double>::infinity();
+    else if (!(value >= -100 && value <= 100))
+      return false;
+    if (token.is_number_integer()) {
+      const double id = token.get<double>();
+      if (!(id >= 0 && id < 1e9)) return false;
+      r->logit_bias.push_back({token.get<int32_t>(), static_cast<float>(value)});
+      return true;
+    }
+    if (!token.is_string() || token.get_ref<const std::string&>().empty()) return false;
+    const std::string& text = token.get_ref<const std::string&>();
+    if (std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; }) &&
+        biases->is_object()) {
+      if (text.size() > 9) return false;
+      r->logit_bias.push_back({std::stoi(text), static_cast<float>(value)});
+    } else {
+      r->text_bias.emplace_back(text, static_cast<float>(value));
+    }
+    return true;
+  };
+  if (biases->is_object()) {
+    for (const auto& [token, bias] : biases->items())
+      if (!add(token, bias)) return wrong();
+    return;
   }
+  for (const Json& pair : *biases)
+    if (!pair.is_array() || pair.size() != 2 || !add(pair[0], pair[1])) return wrong();
 }
 
 /// {"type": "allowed_tools", "allowed_tools": {"mode": …, "tools": […]}}: the others are as if they
@@ -75,7 +84,7 @@ void take_allowed_tools(Fields& f, const Json& choice, GenerationRequest* r) {
 
 /// What llama-server has beyond OpenAI's fields.
 void take_samplers(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
-  f.number("typical_p", 0, 1, &r->typical_p);
+  for (const char* name : {"typ_p", "typical_p"}) f.number(name, 0, 1, &r->typical_p);
   if (r->typical_p == 0.0F) r->typical_p = std::numeric_limits<float>::min();
   f.number("top_n_sigma", -1, 100, &r->top_n_sigma);
   r->top_n_sigma = std::max(r->top_n_sigma, 0.0F);  // off
@@ -86,7 +95,7 @@ void take_samplers(Fields& f, const RequestLimits& limits, GenerationRequest* r)
   f.number("dry_multiplier", 0, 100, &r->dry.multiplier);
   f.number("dry_base", 1, 100, &r->dry.base);
   f.integer("dry_allowed_length", 0, 1 << 20, &r->dry.allowed_length);
-  int32_t last_n = -1;
+  int32_t last_n = r->native ? 64 : -1;  // llama-server's default in its own form
   f.integer("dry_penalty_last_n", -1, 1 << 30, &last_n);
   r->dry.last_n = last_n < 0 ? UINT32_MAX : static_cast<uint32_t>(last_n);
   const Json* breakers = f.find("dry_sequence_breakers");
@@ -105,8 +114,23 @@ void take_samplers(Fields& f, const RequestLimits& limits, GenerationRequest* r)
 
 }  // namespace
 
+void take_stop(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
+  const Json* stop = f.find("stop");
+  if (!stop) return;
+  const auto add = [&](const Json& j) {
+    if (!j.is_string() || j.get_ref<const std::string&>().empty() ||
+        j.get_ref<const std::string&>().size() > limits.stop_bytes)
+      return f.wrong("stop", fmt::format("texts of 1 to {} bytes", limits.stop_bytes));
+    r->stop.push_back(j.get<std::string>());
+  };
+  if (!stop->is_array()) return add(*stop);
+  if (stop->size() > limits.stops)
+    return f.wrong("stop", fmt::format("at most {} texts", limits.stops));
+  for (const Json& j : *stop) add(j);
+}
+
 void take_sampling(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
-  f.number("temperature", 0, 2, &r->temperature);
+  f.number("temperature", 0, r->native ? 100 : 2, &r->temperature);
   f.number("top_p", 0, 1, &r->top_p);
   if (r->top_p == 0.0F) r->top_p = std::numeric_limits<float>::min();
   f.number("min_p", 0, 1, &r->min_p);
@@ -116,6 +140,8 @@ void take_sampling(Fields& f, const RequestLimits& limits, GenerationRequest* r)
   if (const Json* seed = f.find("seed")) {
     if (seed->is_number_unsigned())
       r->seed = seed->get<uint64_t>();
+    else if (*seed == -1)
+      r->seed.reset();  // drawn, as llama-server and vLLM have it
     else if (seed->is_number_integer())
       r->seed = static_cast<uint64_t>(seed->get<int64_t>());
     else
@@ -135,17 +161,20 @@ void take_sampling(Fields& f, const RequestLimits& limits, GenerationRequest* r)
   f.number("repetition_penalty", 0.01, 100, &r->repetition_penalty);
   take_biases(f, limits, r);
   f.text("grammar", &r->grammar);
+  take_llama_fields(f, limits, r);
 }
 
 void take_format(Fields& f, const std::string& name, const Json& format, GenerationRequest* r) {
-  r->schema_param = name;
   const auto type = format.is_object() ? format.value("type", Json()) : Json();
   if (type == "text") return;
-  if (type == "json_object") {
+  if (!r->schema.is_null()) return f.wrong(name, "absent beside 'json_schema'");
+  r->schema_param = name;
+  // llama-server's "json_object" may have a schema.
+  if (type == "json_object" && !format.contains("schema")) {
     r->schema = Json{{"type", "object"}};
     return;
   }
-  if (type != "json_schema")
+  if (type != "json_schema" && type != "json_object")
     return f.wrong(name, "{\"type\": …} with \"text\", \"json_object\" or \"json_schema\"");
   // Chats have the schema in a member of a member; responses, vLLM and llama-server a level higher.
   const auto holder = format.find("json_schema");
@@ -220,6 +249,22 @@ void take_limit(Fields& f, const char* name, uint32_t least, std::optional<uint3
   uint32_t value = kNone;
   f.integer(name, least, 1 << 30, &value);
   if (value != kNone) *out = value;
+}
+
+void take_predict(Fields& f, std::initializer_list<const char*> names, uint32_t least,
+                  GenerationRequest* r) {
+  const auto take = [&](const char* name) {
+    int32_t value = INT32_MIN;
+    f.integer(name, -2, 1 << 30, &value);
+    if (value == INT32_MIN) return;
+    if (value >= 0 && value < static_cast<int32_t>(least))
+      return f.wrong(name, fmt::format("a whole number from {} to {}, or -1", least, 1 << 30));
+    // −2 is llama-server's old name for it.
+    r->max_tokens.reset();
+    if (value >= 0) r->max_tokens = static_cast<uint32_t>(value);
+  };
+  for (const char* name : names) take(name);
+  take("n_predict");
 }
 
 void check_least(Fields& f, const GenerationRequest& r) {

@@ -121,7 +121,8 @@ class Fields {
   std::optional<ApiError> error_;
 };
 
-/// How tokens are chosen, when the text ends, and when the request goes.
+/// How tokens are chosen, when the text ends, and when the request goes; llama-server's fields for
+/// it among them.
 void take_sampling(Fields& f, const RequestLimits& limits, GenerationRequest* r);
 /// `format`, which stands in `name`: {"type": …} with a schema where it has one.
 void take_format(Fields& f, const std::string& name, const nlohmann::ordered_json& format,
@@ -135,7 +136,20 @@ void take_tools(Fields& f, const RequestLimits& limits, GenerationRequest* r);
 /// says so to templates that know whether, not how much. What chat_template_kwargs say goes first.
 void take_effort(Fields& f, const std::string& name, const nlohmann::ordered_json& effort,
                  GenerationRequest* r);
+/// Texts that end the answer, in `stop`.
+void take_stop(Fields& f, const RequestLimits& limits, GenerationRequest* r);
 void take_limit(Fields& f, const char* name, uint32_t least, std::optional<uint32_t>* out);
+/// How many tokens at most, of the last of `names` that is there; −1: as many as there is room
+/// for. n_predict, which llama-server knows everywhere, goes before all.
+void take_predict(Fields& f, std::initializer_list<const char*> names, uint32_t least,
+                  GenerationRequest* r);
+/// What llama-server knows beyond OpenAI's and vLLM's fields, wherever text is generated.
+void take_llama_fields(Fields& f, const RequestLimits& limits, GenerationRequest* r);
+/// Its order of samplers where a request has none, and their names.
+std::vector<models::SamplerStep> llama_steps();
+std::string_view step_name(models::SamplerStep step);
+/// Names that llama-server does not know either and its clients send for other servers.
+void ignore_strangers(Fields& f);
 /// min_tokens against max_tokens.
 void check_least(Fields& f, const GenerationRequest& r);
 

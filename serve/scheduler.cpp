@@ -39,7 +39,9 @@ struct Sequence {
 
   explicit Sequence(Job j) : job(std::move(j)), sampler(job.sampling) {
     if (job.grammar && job.grammar_after.empty()) bind();
-    sampler.accept_for_dry(job.prompt);
+    if (!job.penalizes_prompt) sampler.accept_for_dry(job.prompt);
+    if (job.penalizes_prompt)
+      for (const int32_t token : job.prompt) sampler.accept(token);
   }
   bool is_prompt() const { return position < job.prompt.size(); }
   void bind() { matcher = std::make_unique<models::GrammarMatcher>(job.grammar, job.vocabulary); }
@@ -295,6 +297,7 @@ struct Scheduler::Impl {
       if (options.drafter) s->tokens = s->job.prompt;
       s->state = free_states.back();
       free_states.pop_back();
+      tell_progress(*s, s->admitted);
       running.push_back(std::move(s));
     }
   }
@@ -362,8 +365,10 @@ struct Scheduler::Impl {
     for (size_t i = 0, guesses = 0; i < items.size(); i += 1 + guesses) {
       Sequence& s = *owners[i];
       guesses = items[i].is_prompt ? 0 : s.draft.size();
+      const bool was_prompt = s.is_prompt();
       s.position += static_cast<uint32_t>(items[i].tokens.size());
       if (items[i].is_prompt) publish(s);
+      if (was_prompt) tell_progress(s, now);
       if (s.job.scores_prompt && s.is_prompt()) {
         ChosenToken token{.id = s.job.prompt[s.position], .logprob = 0, .top = {}};
         add_logprobs(engine->logits(i), s.job.top_logprobs.value_or(0), &token);
@@ -423,6 +428,14 @@ struct Scheduler::Impl {
     return true;
   }
 
+  void tell_progress(const Sequence& s, Clock::time_point now) const {
+    if (s.job.pooling) return;
+    s.job.listener->on_progress({.total = static_cast<uint32_t>(s.job.prompt.size()),
+                                 .cached = s.cached,
+                                 .processed = s.position,
+                                 .seconds = seconds_between(s.admitted, now)});
+  }
+
   void make_room(Sequence& s, uint32_t positions) {
     while (s.pages.size() * engine->page_length() < positions) s.pages.push_back(pool.take());
   }
@@ -474,7 +487,13 @@ struct Scheduler::Impl {
       return false;
     }
     ChosenToken token{.id = *chosen, .logprob = 0, .top = {}};
-    if (s.job.top_logprobs) add_logprobs(logits, *s.job.top_logprobs, &token);
+    if (s.job.top_logprobs && s.job.has_drawn_probabilities) {
+      models::Sampler::Drawn drawn = s.sampler.last_drawn(*s.job.top_logprobs);
+      token.logprob = drawn.chosen;
+      token.top = std::move(drawn.top);
+    } else if (s.job.top_logprobs) {
+      add_logprobs(logits, *s.job.top_logprobs, &token);
+    }
     s.next = *chosen;
     if (options.drafter) s.tokens.push_back(*chosen);
     ++s.generated;

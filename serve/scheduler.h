@@ -26,8 +26,16 @@ using Clock = std::chrono::steady_clock;
 
 struct ChosenToken {
   int32_t id = 0;
-  double logprob = 0;                           ///< of the model, at temperature 1
+  /// Of the model, at temperature 1; of a job with has_drawn_probabilities the probability (not its
+  /// logarithm) among what the samplers left.
+  double logprob = 0;
   std::vector<std::pair<int32_t, double>> top;  ///< most likely ones with theirs
+};
+
+/// How much of a prompt has been computed.
+struct PromptProgress {
+  uint32_t total = 0, cached = 0, processed = 0;  ///< tokens; processed: with the cached ones
+  double seconds = 0;                             ///< since it was let in
 };
 
 /// Where the time of a request went, in seconds.
@@ -47,6 +55,8 @@ class Listener {
   /// Before the first on_token() of a request that scores its prompt: every token of it but the
   /// first, which nothing comes before.
   virtual void on_prompt_token(const ChosenToken& /*token*/) {}
+  /// Of requests for text: when they are let in, and after each piece of the prompt.
+  virtual void on_progress(const PromptProgress& /*progress*/) {}
   /// The last call. `error` explains kError and kTimeout, else nullptr.
   virtual void on_finish(Finish finish, const Timings& timings, const Error* error) = 0;
 };
@@ -63,7 +73,9 @@ struct Job {
   bool ignores_end = false;  ///< end tokens end nothing
   uint32_t min_tokens = 0;   ///< before so many, end tokens are not chosen
   models::SamplerOptions sampling;
+  bool penalizes_prompt = false;         ///< penalties look back on the prompt too
   std::optional<uint32_t> top_logprobs;  ///< unset: no logprobs at all
+  bool has_drawn_probabilities = false;  ///< in place of logprobs
   /// What may be written, with the vocabulary it is written in; none: anything.
   std::shared_ptr<const models::Grammar> grammar;
   std::shared_ptr<const models::GrammarVocabulary> vocabulary;

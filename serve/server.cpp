@@ -15,6 +15,7 @@
 #include <random>
 #include <thread>
 
+#include "models/unicode.h"
 #include "serve/completion.h"
 #include "serve/embedding.h"
 #include "serve/microhttpd.h"
@@ -131,6 +132,12 @@ struct Exchange {
     if (origins.front() == "*") return "*";
     return std::ranges::find(origins, origin) == origins.end() ? std::string()
                                                                : std::string(origin);
+  }
+
+  /// Of the query behind the path; empty: it is not there.
+  std::string_view argument(const char* name) const {
+    const char* value = mhd().lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, name);
+    return value ? value : std::string_view();
   }
 
   std::string_view header(const char* name) const {
@@ -267,8 +274,10 @@ std::optional<ApiError> check_head(const Exchange& x, bool is_open, bool is_post
   if (!is_open && !key.empty()) {
     std::string_view given = x.header(MHD_HTTP_HEADER_AUTHORIZATION);
     constexpr std::string_view kBearer = "Bearer ";
-    const bool is_bearer = is_same_name(given.substr(0, kBearer.size()), kBearer);
+    bool is_bearer = is_same_name(given.substr(0, kBearer.size()), kBearer);
     if (is_bearer) given.remove_prefix(kBearer.size());
+    // What Anthropic's clients send.
+    if (given.empty() && !(given = x.header("X-Api-Key")).empty()) is_bearer = true;
     if (!equals_secret(given, key) || !is_bearer)
       return ApiError{.status = 401,
                       .message = "this server wants its API key: Authorization: Bearer",
@@ -316,12 +325,24 @@ ApiResult<HostedModel*> ready_model(Exchange& x, const std::string& name) {
 
 // --- answers -------------------------------------------------------------------------------------
 
-MHD_Result answer_ready(Exchange& x) {
+/// Why not all is ready; empty when it is.
+std::string reasons_of(Exchange& x) {
   std::string reasons;
   if (x.server.is_draining) reasons = "the server is about to stop";
   for (const auto& m : x.server.models())
     if (const std::string reason = m->reason(); !reason.empty() && !x.server.is_draining)
       reasons += (reasons.empty() ? "" : "; ") + reason;
+  return reasons;
+}
+
+MHD_Result answer_health(Exchange& x) {
+  const std::string reasons = reasons_of(x);
+  if (reasons.empty()) return x.send(200, R"({"status":"ok"})", kJson);
+  return x.refuse(server_error(503, reasons, "unavailable"));
+}
+
+MHD_Result answer_ready(Exchange& x) {
+  const std::string reasons = reasons_of(x);
   return reasons.empty() ? x.send(200, "ready\n", kText) : x.send(503, reasons + "\n", kText);
 }
 
@@ -376,19 +397,106 @@ MHD_Result answer_metrics(Exchange& x) {
   return x.send(200, out, kPrometheus);
 }
 
+/// Source of the numbers: llama.cpp, enum llama_vocab_type; of a tokenizer.json: BPE.
+int vocabulary_type(std::string_view model) {
+  constexpr std::string_view kTypes[] = {"none", "llama", "gpt2", "bert", "t5", "rwkv"};
+  const auto* at = std::ranges::find(kTypes, model);
+  return at == std::end(kTypes) ? 2 : static_cast<int>(at - kTypes);
+}
+
 Json model_json(const HostedModel& m) {
-  Json out{
-      {"id", m.name()}, {"object", "model"}, {"created", m.created()}, {"owned_by", "bellmetal"}};
-  if (m.state() != HostedModel::State::kLoading && m.context() != 0)
-    out["max_model_len"] = m.context();
+  Json out{{"id", m.name()},         {"aliases", Json::array({m.name()})},
+           {"tags", Json::array()},  {"object", "model"},
+           {"created", m.created()}, {"owned_by", "bellmetal"}};
+  if (m.state() == HostedModel::State::kLoading || m.context() == 0) return out;
+  out["max_model_len"] = m.context();
+  out["architecture"] = {{"input_modalities", {"text"}}, {"output_modalities", {"text"}}};
+  const HostedModel::Facts& facts = m.facts();
+  out["meta"] = {{"vocab_type", vocabulary_type(m.tokenizer().model())},
+                 {"n_vocab", m.tokenizer().size()},
+                 {"n_ctx", m.context()},
+                 {"n_ctx_train", facts.trained_context},
+                 {"n_embd", facts.width},
+                 {"n_params", facts.parameters},
+                 {"size", facts.bytes}};
   return out;
 }
 
-MHD_Result answer_models(Exchange& x) {
-  Json list = Json::array();
-  for (const auto& m : x.server.models()) list.push_back(model_json(*m));
-  return x.send(200, Json{{"object", "list"}, {"data", std::move(list)}}.dump(), kJson);
+/// As Ollama lists a model; llama-server has it beside OpenAI's list.
+Json listed_model(const HostedModel& m) {
+  const bool is_loaded = m.state() != HostedModel::State::kLoading && m.context() != 0;
+  return {{"name", m.name()},
+          {"model", m.name()},
+          {"modified_at", ""},
+          {"size", ""},
+          {"digest", ""},
+          {"type", "model"},
+          {"description", ""},
+          {"tags", {""}},
+          {"capabilities", {is_loaded && !m.writes_text() ? "embedding" : "completion"}},
+          {"parameters", ""},
+          {"details",
+           {{"parent_model", ""},
+            {"format", "gguf"},
+            {"family", ""},
+            {"families", {""}},
+            {"parameter_size", ""},
+            {"quantization_level", ""}}}};
 }
+
+MHD_Result answer_models(Exchange& x) {
+  Json list = Json::array(), listed = Json::array();
+  for (const auto& m : x.server.models()) {
+    list.push_back(model_json(*m));
+    listed.push_back(listed_model(*m));
+  }
+  const Json out{{"models", std::move(listed)}, {"object", "list"}, {"data", std::move(list)}};
+  return x.send(200, out.dump(), kJson);
+}
+
+/// ?model=NAME says which; the first without.
+MHD_Result answer_props(Exchange& x) {
+  const auto found = ready_model(x, std::string(x.argument("model")));
+  if (!found) return x.refuse(found.error());
+  HostedModel& m = **found;
+  const models::Tokenizer& text = m.tokenizer();
+  const auto piece = [&](int32_t id) { return id >= 0 ? text.piece(id) : ""; };
+  Json out{{"default_generation_settings",
+            {{"params", Completion::default_settings(m)}, {"n_ctx", m.context()}}},
+           {"total_slots", m.options().engine.batch.sequences},
+           {"model_alias", m.name()},
+           {"model_path", m.path()},
+           {"modalities", {{"vision", false}, {"video", false}, {"audio", false}}},
+           {"endpoint_slots", true},
+           {"endpoint_props", false},
+           {"endpoint_metrics", true},
+           {"chat_template", m.facts().chat_template},
+           {"bos_token", piece(text.bos())},
+           {"eos_token", piece(text.eos())},
+           {"build_info", "bellmetal-" BM_VERSION},
+           {"is_sleeping", m.metrics()->unloaded != 0}};
+  return x.send(200, out.dump(-1, ' ', false, Json::error_handler_t::replace), kJson);
+}
+
+/// Places that run: which of them a request has is nobody's business, how many are busy is.
+MHD_Result answer_slots(Exchange& x) {
+  const auto found = ready_model(x, std::string(x.argument("model")));
+  if (!found) return x.refuse(found.error());
+  HostedModel& m = **found;
+  const uint64_t places = m.options().engine.batch.sequences, busy = m.metrics()->running;
+  const std::string_view wants_one = x.argument("fail_on_no_slot");
+  if (!wants_one.empty() && wants_one != "0" && busy >= places)
+    return x.refuse(server_error(503, "no slot is free", "unavailable"));
+  Json out = Json::array();
+  for (uint64_t i = 0; i < places; ++i)
+    out.push_back({{"id", i},
+                   {"n_ctx", m.context()},
+                   {"speculative", m.options().draft_tokens > 0},
+                   {"is_processing", i < busy}});
+  return x.send(200, out.dump(), kJson);
+}
+
+MHD_Result answer_adapters(Exchange& x) { return x.send(200, "[]", kJson); }
 
 constexpr std::string_view kModelPath = "/v1/models/";
 
@@ -446,8 +554,30 @@ MHD_Result answer_native_completion(Exchange& x) {
 MHD_Result answer_infill(Exchange& x) { return answer_generation(x, parse_infill(x.body)); }
 MHD_Result answer_response(Exchange& x) { return answer_generation(x, parse_response(x.body)); }
 
-MHD_Result answer_embedding(Exchange& x) {
-  auto request = parse_embedding(x.body);
+MHD_Result answer_template(Exchange& x) {
+  const auto request = parse_apply_template(x.body);
+  if (!request) return x.refuse(request.error());
+  const auto model = ready_model(x, request->model);
+  if (!model) return x.refuse(model.error());
+  const auto prompt = (*model)->render_chat(*request);
+  if (!prompt) return x.refuse(prompt.error());
+  const Json out{{"prompt", prompt->text}};
+  return x.send(200, out.dump(-1, ' ', false, Json::error_handler_t::replace), kJson);
+}
+
+MHD_Result answer_message(Exchange& x) { return answer_generation(x, parse_message(x.body)); }
+
+MHD_Result answer_count(Exchange& x) {
+  const auto request = parse_message(x.body);
+  if (!request) return x.refuse(request.error());
+  const auto model = ready_model(x, request->model);
+  if (!model) return x.refuse(model.error());
+  const auto chat = (*model)->encode_chat(*request);
+  if (!chat) return x.refuse(chat.error());
+  return x.send(200, Json{{"input_tokens", chat->tokens.size()}}.dump(), kJson);
+}
+
+MHD_Result answer_embedding(Exchange& x, ApiResult<EmbeddingRequest> request) {
   x.body = {};
   if (!request) return x.refuse(request.error());
   const auto model = ready_model(x, request->model);
@@ -458,6 +588,11 @@ MHD_Result answer_embedding(Exchange& x) {
   if (text.error().status != 499) return x.refuse(text.error());
   x.status = 499;
   return MHD_NO;  // nobody is there
+}
+
+MHD_Result answer_embedding(Exchange& x) { return answer_embedding(x, parse_embedding(x.body)); }
+MHD_Result answer_native_embedding(Exchange& x) {
+  return answer_embedding(x, parse_native_embedding(x.body));
 }
 
 MHD_Result answer_rerank(Exchange& x) {
@@ -478,12 +613,21 @@ MHD_Result answer_tokenize(Exchange& x) {
   if (!request) return x.refuse(request.error());
   const auto model = ready_model(x, request->model);
   if (!model) return x.refuse(model.error());
-  models::EncodeOptions options;
+  models::EncodeOptions options{.parse_special = request->parses_special};
   if (!request->add_special) options.add_bos = options.add_eos = false;
   const auto tokens = (*model)->tokenizer().encode(request->text, options);
   if (!tokens) return x.refuse(api_error(tokens.error()));
-  const Json out{
-      {"count", tokens->size()}, {"max_model_len", (*model)->context()}, {"tokens", *tokens}};
+  Json out{{"count", tokens->size()}, {"max_model_len", (*model)->context()}, {"tokens", *tokens}};
+  if (request->has_pieces) {
+    Json& list = out["tokens"] = Json::array();
+    for (const int32_t id : *tokens) {
+      const std::string piece = (*model)->tokenizer().piece(id);
+      list.push_back({{"id", id},
+                      {"piece", models::is_valid_utf8(piece)
+                                    ? Json(piece)
+                                    : Json(std::vector<uint8_t>(piece.begin(), piece.end()))}});
+    }
+  }
   return x.send(200, out.dump(), kJson);
 }
 
@@ -509,17 +653,29 @@ constexpr Route kRoutes[] = {
     {"GET", "/", answer_page, true},
     {"GET", "/livez", answer_live, true},
     {"GET", "/readyz", answer_ready, true},
-    {"GET", "/health", answer_ready, true},
+    {"GET", "/health", answer_health, true},
+    {"GET", "/v1/health", answer_health, true},
     {"GET", "/metrics", answer_metrics, true},
     {"GET", "/v1/models", answer_models},
+    {"GET", "/models", answer_models},
     {"GET", kModelPath, answer_model},
+    {"GET", "/props", answer_props},
+    {"GET", "/slots", answer_slots},
+    {"GET", "/lora-adapters", answer_adapters},
     {"POST", "/v1/chat/completions", answer_chat},
+    {"POST", "/chat/completions", answer_chat},
     {"POST", "/v1/completions", answer_completion},
     {"POST", "/completion", answer_native_completion},
     {"POST", "/completions", answer_native_completion},
     {"POST", "/infill", answer_infill},
     {"POST", "/v1/responses", answer_response},
+    {"POST", "/responses", answer_response},
+    {"POST", "/v1/messages", answer_message},
+    {"POST", "/v1/messages/count_tokens", answer_count},
+    {"POST", "/apply-template", answer_template},
     {"POST", "/v1/embeddings", answer_embedding},
+    {"POST", "/embedding", answer_native_embedding},
+    {"POST", "/embeddings", answer_native_embedding},
     {"POST", "/v1/rerank", answer_rerank},
     {"POST", "/rerank", answer_rerank},
     {"POST", "/v1/reranking", answer_rerank},

@@ -28,10 +28,17 @@ void check_generation(const bm::serve::ApiResult<bm::serve::GenerationRequest>& 
   check(r->n >= 1 && r->n <= choices && r->stop.size() <= 16);
   check(r->is_chat || (r->best_of >= r->n && r->best_of <= choices));
   // Unset: what the model's file recommends.
-  check(!r->temperature || (*r->temperature >= 0 && *r->temperature <= 2));
+  check(!r->temperature || (*r->temperature >= 0 && *r->temperature <= (r->native ? 100 : 2)));
   check(!r->top_p || (*r->top_p > 0 && *r->top_p <= 1));
   check(!r->is_chat || !r->max_tokens || *r->max_tokens >= 1);
-  check(r->is_chat ? !r->messages.empty() : !r->texts.empty() || !r->token_lists.empty());
+  const bool has_prompt =
+      !r->texts.empty() || !r->token_lists.empty() || (r->native && !r->native->prompts.empty());
+  check(r->is_chat ? !r->messages.empty() : has_prompt);
+  if (r->native)
+    for (const auto& parts : r->native->prompts) check(!parts.empty());
+  check(!r->top_logprobs || *r->top_logprobs <= 1024);
+  check(!r->mirostat || *r->mirostat <= 2);
+  check(!r->has_native_logprobs || r->top_logprobs);
 }
 
 }  // namespace
@@ -42,12 +49,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check_generation(bm::serve::parse_completion(body));
   check_generation(bm::serve::parse_response(body));
   check_generation(bm::serve::parse_native_completion(body));
+  check_generation(bm::serve::parse_message(body));
   const auto infill = bm::serve::parse_infill(body);
   check_error(infill);
   check(!infill || (infill->native && infill->native->infill && infill->n >= 1));
   const auto embedding = bm::serve::parse_embedding(body);
   check_error(embedding);
   check(!embedding || embedding->texts.empty() || embedding->token_lists.empty());
+  check_error(bm::serve::parse_native_embedding(body));
   const auto rerank = bm::serve::parse_rerank(body);
   check_error(rerank);
   check(!rerank || (!rerank->documents.empty() && (!rerank->top_n || *rerank->top_n >= 1)));

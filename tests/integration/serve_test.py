@@ -507,6 +507,132 @@ class Serve(unittest.TestCase):
         quiet = self.server.complete(PROMPTS[:2], n=2, best_of=5, **{**fields, "logprobs": None})
         self.assertEqual([(c["text"], c["logprobs"]) for c in quiet["choices"]], [(t, None) for t in expected])
 
+    def answer(self, path, body=None, expected=200):
+        status, _, data = self.server.ask("GET" if body is None else "POST", path, body)
+        self.assertEqual(status, expected, data)
+        return json.loads(data)
+
+    def native_events(self, body, path="/completion"):
+        status, headers, data = self.server.ask("POST", path, {**body, "stream": True})
+        self.assertEqual((status, headers["Content-Type"]), (200, "text/event-stream"), data)
+        return [json.loads(block[block.index("data: ") + 6:]) for block in data.decode().split("\n\n")[:-1]]
+
+    def test_llama_servers_fields_in_openais_forms(self):
+        greedy = self.server.complete(PROMPTS[0])["choices"][0]["text"]
+        fields = {"temperature": 1.5, "top_k": 1, "samplers": ["top_k", "temperature", "adaptive_p"], "cache_prompt": True, "id_slot": 0, "min_keep": 0,
+                  "mirostat": 0, "lora": [], "t_max_predict_ms": -1, "n_keep": 0, "repeat_penalty": 1.0, "repeat_last_n": 64, "typ_p": 1.0}
+        whole = self.server.complete(PROMPTS[0], n_probs=2, **fields)
+        self.assertEqual(whole["choices"][0]["text"], greedy)
+        self.assertEqual(whole["timings"]["predicted_n"], TOKENS)
+        self.assertEqual(whole["timings"]["prompt_n"] + whole["timings"]["cache_n"], whole["usage"]["prompt_tokens"])
+        tokens = whole["choices"][0]["logprobs"]["content"]
+        self.assertEqual("".join(t["token"] for t in tokens), greedy)
+        self.assertEqual([len(t["top_logprobs"]) for t in tokens], [2] * TOKENS)
+        chat = self.chat(n_probs=3, post_sampling_probs=True, max_tokens=-1, n_predict=4, top_k=2, temperature=1, seed=3)["logprobs"]["content"]
+        self.assertEqual(len(chat), 4)
+        for token in chat:
+            self.assertAlmostEqual(sum(t["prob"] for t in token["top_probs"]), 1)
+            self.assertIn((token["id"], token["prob"]), [(t["id"], t["prob"]) for t in token["top_probs"]])
+        # A sampler that keeps what surprises least keeps one; false is never.
+        self.assertEqual(self.server.complete(PROMPTS[0], temperature=1, mirostat=2, mirostat_tau=0.001, mirostat_eta=0)["choices"][0]["text"], greedy)
+        banned = self.server.complete(PROMPTS[0], logit_bias=[[tokens[0]["id"], False], [greedy[1], False]])["choices"][0]["text"]
+        self.assertTrue(greedy[0] not in banned and greedy[1] not in banned, banned)
+        # Penalties of this name look back on the prompt, of the other on the answer alone.
+        first = {"repeat_last_n": 64, "max_tokens": 1}
+        self.assertNotEqual(self.server.complete("the software the software the ", repeat_penalty=50, **first)["choices"][0]["text"],
+                            self.server.complete("the software the software the ", max_tokens=1, repetition_penalty=50)["choices"][0]["text"])
+        for more, param in (({"lora": [{"id": 0, "scale": 1}]}, "lora"), ({"adaptive_target": 0.5}, "adaptive_target"), ({"samplers": ["beam"]}, "samplers"),
+                            ({"n_probs": 2, "echo": True}, "n_probs"), ({"return_tokens": True}, "return_tokens"), ({"max_tokens": -3}, "max_tokens")):
+            self.assertEqual(self.answer("/v1/completions", {"prompt": "a", **more}, 400)["error"]["param"], param)
+
+    def test_streams_tell_progress_and_timings(self):
+        prompt = "a prompt that is told about " * 7
+        body = {"prompt": prompt, "max_tokens": 3, "temperature": 0, "return_progress": True, "timings_per_token": True}
+        events = self.server.events("/v1/completions", body)
+        progress = [e["prompt_progress"] for e in events if "prompt_progress" in e]
+        self.assertEqual((progress[0]["processed"], progress[-1]["processed"]), (progress[0]["cache"], progress[0]["total"]))
+        self.assertEqual([e["timings"]["predicted_n"] for e in events][-1], 3)
+        self.assertTrue(all("timings" in e for e in events))
+        native = self.native_events(body)
+        self.assertEqual([e["stop"] for e in native], [False] * (len(native) - 1) + [True])
+        self.assertEqual(native[0]["prompt_progress"]["cache"], native[-1]["timings"]["cache_n"])
+        self.assertGreater(native[-1]["timings"]["cache_n"], 0)
+        chat = self.server.events("/v1/chat/completions", {"messages": [{"role": "user", "content": prompt}], "max_tokens": 1, "return_progress": True})
+        self.assertTrue([e for e in chat if "prompt_progress" in e])
+        self.assertNotIn("timings", chat[0])
+        self.assertIn("timings", chat[-1])
+
+    def test_llama_servers_own_form(self):
+        greedy = self.server.complete(PROMPTS[0], max_tokens=8)["choices"][0]["text"]
+        # What SillyTavern sends, doubles for other servers and all.
+        silly = {"prompt": PROMPTS[0], "max_new_tokens": 8, "max_tokens": 8, "n_predict": 8, "num_predict": 8, "temperature": 0, "top_k": 40, "typical": 1, "rep_pen": 1,
+                 "repeat_penalty": 1, "repetition_penalty": 1, "repeat_last_n": 0, "add_bos_token": True, "smoothing_factor": 0, "stopping_strings": [], "stop": [],
+                 "samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature", "adaptive_p"], "mirostat": 0, "mirostat_mode": 0,
+                 "api_type": "llamacpp", "adaptive_target": -0.01, "n": 1, "grammar": "", "logit_bias": [], "cache_prompt": True, "n_probs": 3, "logprobs": 3}
+        whole = self.answer("/completion", {**silly, "return_tokens": True})
+        self.assertEqual(whole["content"], greedy)
+        probabilities = whole["completion_probabilities"]
+        self.assertEqual([t["id"] for t in probabilities], whole["tokens"])
+        self.assertTrue(all(len(t["top_logprobs"]) == 3 and t["top_logprobs"][0]["logprob"] == t["logprob"] for t in probabilities))
+        events = self.native_events(silly)
+        self.assertEqual(sum((e.get("completion_probabilities", []) for e in events), []), probabilities)
+        self.assertEqual(whole["generation_settings"]["samplers"][-1], "temperature")
+        # Texts and tokens may stand side by side; control tokens in prompts are control tokens.
+        bos, *tokens = self.answer("/tokenize", {"prompt": PROMPTS[0]})["tokens"]
+        cut = len(tokens) // 2
+        text = self.answer("/detokenize", {"tokens": tokens[cut:]})["content"]
+        mixed = self.answer("/completion", {**silly, "prompt": [[bos, *tokens[:cut], text], {"prompt_string": "<s>" + PROMPTS[0]}]})
+        self.assertEqual([m["content"] for m in mixed][0], greedy)
+        self.assertEqual([m["tokens_evaluated"] for m in mixed], [len(tokens) + 1, len(tokens) + 2])
+        self.assertEqual(self.answer("/completion", {"prompt": {"prompt_string": "a", "multimodal_data": ["x"]}}, 400)["error"]["param"], "prompt")
+        self.assertEqual(self.server.complete("a</s>b", max_tokens=1)["usage"]["prompt_tokens"], 4)
+
+    def test_what_front_ends_ask_llama_server(self):
+        for path in ("/health", "/v1/health"):
+            self.assertEqual(self.answer(path), {"status": "ok"})
+        props = self.answer("/props?model=licence")
+        self.assertEqual((props["total_slots"], props["chat_template"], props["bos_token"], props["model_alias"]), (4, TEMPLATE, "<s>", "licence"))
+        settings = props["default_generation_settings"]
+        self.assertEqual((settings["n_ctx"], settings["params"]["top_k"], settings["params"]["repeat_last_n"]), (512, 40, 64))
+        self.assertEqual(self.server.ask("GET", "/props?model=none")[0], 404)
+        self.assertEqual([s["id"] for s in self.answer("/slots?fail_on_no_slot=1")], [0, 1, 2, 3])
+        self.assertEqual(self.answer("/lora-adapters"), [])
+        models = self.answer("/models")
+        self.assertEqual((models, models["models"][0]["capabilities"]), (self.answer("/v1/models"), ["completion"]))
+        self.assertEqual({k: models["data"][0]["meta"][k] for k in ("n_vocab", "n_ctx_train", "n_embd", "n_params")},
+                         {"n_vocab": 288, "n_ctx_train": 512, "n_embd": 256, "n_params": 3221760})
+        pieces = self.answer("/tokenize", {"content": "</s>aé", "with_pieces": True})["tokens"]
+        self.assertEqual([p["piece"] for p in pieces], ["</s>", "a", [0xC3], [0xA9]])
+        self.assertEqual(len(self.answer("/tokenize", {"content": "</s>a", "parse_special": False})["tokens"]), 5)
+        chat = {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]}
+        self.assertEqual(self.answer("/apply-template", chat), {"prompt": "ab"})
+        vector = self.answer("/v1/embeddings", {"input": "a"})["data"][0]["embedding"]
+        self.assertEqual(self.answer("/embedding", {"content": ["a", "b"]})[0], {"index": 0, "embedding": [vector]})
+        raw = self.answer("/embeddings", {"input": "a", "embd_normalize": -1})[0]["embedding"][0]
+        length = sum(v * v for v in raw) ** 0.5
+        self.assertTrue(length > 2 and all(abs(r / length - v) < 1e-6 for r, v in zip(raw, vector)), length)
+        self.assertAlmostEqual(max(abs(v) for v in self.answer("/embedding", {"content": "a", "embd_normalize": 0})[0]["embedding"][0]), 32760, places=2)
+
+    def test_messages_are_chats_in_anthropics_form(self):
+        text = self.chat(max_tokens=8)["message"]["content"]
+        body = {"model": "licence", "max_tokens": 8, "temperature": 0, "messages": [{"role": "user", "content": [{"type": "text", "text": "Permission is"}]}]}
+        whole = self.answer("/v1/messages", body)
+        self.assertEqual((whole["type"], whole["role"], whole["content"], whole["stop_reason"]), ("message", "assistant", [{"type": "text", "text": text}], "max_tokens"))
+        self.assertEqual(whole["usage"]["output_tokens"], 8)
+        events = self.native_events(body, "/v1/messages")
+        self.assertEqual([e["type"] for e in events if e["type"] != "content_block_delta"],
+                         ["message_start", "content_block_start", "content_block_stop", "message_delta", "message_stop"])
+        self.assertEqual("".join(e["delta"]["text"] for e in events if e["type"] == "content_block_delta"), text)
+        count = self.answer("/v1/messages/count_tokens", {k: body[k] for k in ("model", "messages")})["input_tokens"]
+        self.assertEqual(count, whole["usage"]["input_tokens"] + whole["usage"]["cache_read_input_tokens"])
+        tool = {"name": "weather", "description": "", "input_schema": WEATHER["function"]["parameters"]}
+        called = self.answer("/v1/messages", {**body, "max_tokens": 200, "tools": [tool], "tool_choice": {"type": "any", "disable_parallel_tool_use": True}})
+        block, = called["content"]
+        self.assertEqual((block["type"], block["name"], called["stop_reason"]), ("tool_use", "weather", "tool_use"))
+        self.assertIn(block["input"]["city"], ("Bern", "Rome"))
+        stopped = self.answer("/v1/messages", {**body, "stop_sequences": [text[4:6]]})
+        self.assertEqual((stopped["content"][0]["text"], stopped["stop_reason"], stopped["stop_sequence"]), (text[:text.index(text[4:6])], "stop_sequence", text[4:6]))
+
     def test_what_is_wrong_is_said_in_openais_form(self):
         for path, body, status in [
                 ("/v1/completions", "{", 400), ("/v1/completions", "[]", 400), ("/v1/completions", "", 400),
@@ -1010,6 +1136,38 @@ class ServeSlow(unittest.TestCase):
         self.assertEqual(json.loads(server.ask("POST", "/v1/responses", body)[2])["usage"]["input_tokens"],
                          json.loads(server.ask("POST", "/v1/chat/completions", chat)[2])["usage"]["prompt_tokens"])
         self.assertEqual(server.stop(), 0)
+
+    def test_an_answer_may_be_begun(self):
+        marked = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>THINK{% endif %}"
+        user, begun = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b<s>"}
+        for think in ("", "<think>\n"):
+            with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+                template.write(marked.replace("THINK", think) + ("{# </think> #}" if think else ""))
+                template.flush()
+                server = Server("--chat-template", template.name)
+
+            def rendered(*messages, **fields):
+                status, _, data = server.ask("POST", "/apply-template", {"messages": messages, **fields})
+                return json.loads(data)["prompt"] if status == 200 else (status, json.loads(data)["error"]["param"])
+            self.assertEqual(rendered(user), "<user>a</><assistant>" + think)
+            self.assertEqual(rendered(user, add_generation_prompt=False), "<user>a</>")
+            ended = "</think>\n\n" if think else ""
+            self.assertEqual(rendered(user, begun), "<user>a</><assistant>" + think + ended + "b<s>")
+            self.assertEqual(rendered(user, begun, continue_final_message=False), "<user>a</><assistant>b<s></><assistant>" + think)
+            self.assertEqual(rendered(user, continue_final_message=True), (400, "continue_final_message"))
+            if think:
+                self.assertEqual(rendered(user, {**begun, "reasoning_content": "hm"}), "<user>a</><assistant><think>\nhm\n</think>\n\nb<s>")
+            chat = {"messages": [user, begun], "max_tokens": 6, "temperature": 0}
+            message = json.loads(server.ask("POST", "/v1/chat/completions", chat)[2])
+            # What was begun is text, control tokens in it too.
+            self.assertEqual(message["usage"]["prompt_tokens"], 1 + len("<user>a</><assistant>" + think + ended + "b<s>"))
+            self.assertNotIn("reasoning_content", message["choices"][0]["message"])
+            # Reasoning as it was written, or in a place of its own.
+            chat = {"messages": [user], "max_tokens": 6, "temperature": 0}
+            raw, taken = (json.loads(server.ask("POST", "/v1/chat/completions", {**chat, **f})[2])["choices"][0]["message"] for f in ({"reasoning_format": "none"}, {}))
+            self.assertEqual(("reasoning_content" in raw, "reasoning_content" in taken), (False, bool(think)))
+            self.assertTrue(raw["content"])
+            self.assertEqual(server.stop(), 0)
 
     def test_guesses_change_no_token(self):
         prompt = "Permission is hereby granted, free of charge. Permission is hereby granted, free"

@@ -561,6 +561,44 @@ TEST(SamplerChain, InfillClosesAGapSoon) {
             (Ids{99}));
 }
 
+TEST(SamplerChain, SomeAreKeptWhateverTheirProbability) {
+  const auto kept = [](auto keep) {
+    std::vector<Candidate> candidates;
+    for (int32_t i = 0; i < 6; ++i) candidates.push_back({3.0F - static_cast<float>(i), i, 0});
+    weigh(candidates, 1.0);
+    keep(candidates);
+    return candidates.size();
+  };
+  EXPECT_EQ(kept([](auto& c) { keep_top_p(c, 0.1); }), 1u);
+  EXPECT_EQ(kept([](auto& c) { keep_top_p(c, 0.1, 3); }), 3u);
+  EXPECT_EQ(kept([](auto& c) { keep_top_p(c, 0.1, 9); }), 6u);
+  EXPECT_EQ(kept([](auto& c) { keep_min_p(c, 0.9); }), 1u);
+  EXPECT_EQ(kept([](auto& c) { keep_min_p(c, 0.9, 4); }), 4u);
+  EXPECT_EQ(kept([](auto& c) { keep_min_p(c, 0.1, 2); }), 3u);
+  EXPECT_EQ(kept([](auto& c) { keep_typical(c, 0.1, 4); }), 4u);
+  EXPECT_EQ(kept([](auto& c) { exclude_top_choices(c, 0.01); }), 2u);
+  EXPECT_EQ(kept([](auto& c) { exclude_top_choices(c, 0.01, 3); }), 6u);
+}
+
+TEST(Sampler, TellsWhatTheLastTokenWasDrawnFrom) {
+  const std::vector<float> logits{0, 3, 1, 2};
+  Sampler greedy({.temperature = 0});
+  EXPECT_EQ(*greedy.sample(logits), 1);
+  EXPECT_EQ(greedy.last_drawn(9).chosen, 1.0);
+  EXPECT_EQ(greedy.last_drawn(9).top.size(), 1u);
+  using enum SamplerStep;
+  for (const auto& order : {std::optional<std::vector<SamplerStep>>(),
+                            std::optional(std::vector{kTopK, kTemperature})}) {
+    Sampler sampler({.temperature = 2, .top_k = 2, .order = order});
+    const int32_t token = *sampler.sample(logits);
+    const Sampler::Drawn drawn = sampler.last_drawn(9);
+    ASSERT_EQ(drawn.top.size(), 2u);
+    EXPECT_EQ(drawn.top[0].first, 1);
+    EXPECT_NEAR(drawn.top[0].second, 1 / (1 + std::exp(-0.5)), 1e-9);
+    EXPECT_EQ(drawn.chosen, drawn.top[token == 1 ? 0 : 1].second);
+  }
+}
+
 TEST(Sampler, AnOrderHasItsStepsAlone) {
   const std::vector<float> logits = {0, 3, 1, 2};
   using Step = SamplerStep;

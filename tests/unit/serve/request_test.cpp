@@ -21,7 +21,7 @@ TEST(Request, AChatHasOpenAisFieldsAndDefaults) {
   EXPECT_EQ(r->messages[0]["content"], "ab");
   EXPECT_EQ(r->max_tokens, 7u);
   EXPECT_EQ(r->stop, (std::vector<std::string>{"x", "y"}));
-  EXPECT_EQ(r->seed, UINT64_MAX);
+  EXPECT_FALSE(r->seed) << "-1 is drawn";
   EXPECT_EQ(r->top_logprobs, 3u);
   EXPECT_EQ(r->n, 2u);
   EXPECT_TRUE(r->is_stream && r->has_stream_usage);
@@ -87,7 +87,7 @@ TEST(Request, WhatIsWrongIsNamed) {
       {R"({"messages":[{"role":"user","content":"a"}],"n":1.5})", "n", "invalid_value"},
       {R"({"messages":[{"role":"user","content":"a"}],"max_tokens":18446744073709551615})",
        "max_tokens", "invalid_value"},
-      {R"({"messages":[{"role":"user","content":"a"}],"max_tokens":-1})", "max_tokens",
+      {R"({"messages":[{"role":"user","content":"a"}],"max_tokens":-3})", "max_tokens",
        "invalid_value"},
       {R"({"messages":[{"role":"user","content":"a"}],"stop":[""]})", "stop", "invalid_value"},
       {R"({"messages":[{"role":"user","content":"a"}],"top_logprobs":1})", "top_logprobs",
@@ -96,7 +96,7 @@ TEST(Request, WhatIsWrongIsNamed) {
        "invalid_value"},
       {R"({"messages":[{"role":"user","content":"a"}],"frequency_penalty":3})", "frequency_penalty",
        "invalid_value"},
-      {R"({"messages":[{"role":"user","content":"a"}],"logit_bias":{"x":1}})", "logit_bias",
+      {R"({"messages":[{"role":"user","content":"a"}],"logit_bias":{"":1}})", "logit_bias",
        "invalid_value"},
       {R"({"messages":[{"role":"user","content":"a"}],"verbosity":"low"})", "verbosity",
        "unsupported_parameter"},
@@ -423,11 +423,10 @@ TEST(Request, AnInfillIsWhatEditorsSend) {
   EXPECT_EQ(r->native->infill->extra[0].name, "f.c");
   EXPECT_EQ(r->native->infill->extra[1].name, "tmp");
   EXPECT_EQ(r->max_tokens, 128u);
-  EXPECT_EQ(r->native->indent, 2u);
-  EXPECT_EQ(r->native->predict_ms, 1000);
+  EXPECT_EQ(r->indent, 2u);
+  EXPECT_EQ(r->predict_ms, 1000);
   using models::SamplerStep;
-  EXPECT_EQ(r->native->steps,
-            (std::vector{SamplerStep::kTopK, SamplerStep::kTopP, SamplerStep::kInfill}));
+  EXPECT_EQ(r->steps, (std::vector{SamplerStep::kTopK, SamplerStep::kTopP, SamplerStep::kInfill}));
   EXPECT_EQ(r->native->response_fields.size(), 2u);
   const auto warm = parse_infill(
       R"({"input_prefix":"","input_suffix":"","input_extra":[],"prompt":"","n_predict":0,
@@ -435,13 +434,13 @@ TEST(Request, AnInfillIsWhatEditorsSend) {
           "t_max_predict_ms":1,"response_fields":[""]})");
   ASSERT_TRUE(warm) << warm.error().message;
   EXPECT_EQ(warm->max_tokens, 0u);
-  EXPECT_TRUE(warm->native->steps && warm->native->steps->empty());
+  EXPECT_TRUE(warm->steps && warm->steps->empty());
   const auto all = parse_native_completion(
       R"({"prompt":["a","b"],"n_predict":-1,"seed":-1,"samplers":"edkypmxt","repeat_last_n":-1})");
   ASSERT_TRUE(all) << all.error().message;
   EXPECT_FALSE(all->max_tokens || all->seed);
-  EXPECT_EQ(all->native->steps->size(), 8u);
-  EXPECT_EQ(all->native->repeat_window, UINT32_MAX);
+  EXPECT_EQ(all->steps->size(), 8u);
+  EXPECT_EQ(all->repeat_window, UINT32_MAX);
 }
 
 TEST(Request, AnInfillThatIsNoneIsRefusedByName) {
@@ -456,11 +455,179 @@ TEST(Request, AnInfillThatIsNoneIsRefusedByName) {
   EXPECT_EQ(param(R"(,"samplers":["beam"])"), "samplers");
   EXPECT_EQ(param(R"(,"samplers":"kz")"), "samplers");
   EXPECT_EQ(param(R"(,"samplers":["infill"],"grammar":"root ::= \"a\"")"), "samplers");
-  EXPECT_EQ(param(R"(,"n_probs":5)"), "n_probs");
-  EXPECT_EQ(param(R"(,"mirostat":2)"), "mirostat");
+  EXPECT_EQ(param(R"(,"n_probs":-5)"), "n_probs");
+  EXPECT_EQ(param(R"(,"mirostat":3)"), "mirostat");
+  EXPECT_EQ(param(R"(,"adaptive_target":0.5)"), "adaptive_target");
+  EXPECT_EQ(param(R"(,"reasoning_budget_tokens":100)"), "reasoning_budget_tokens");
   EXPECT_EQ(param(R"(,"lora":[{"id":0,"scale":0.5}])"), "lora");
   EXPECT_EQ(param(R"(,"response_fields":"content")"), "response_fields");
   EXPECT_EQ(param(R"(,"n_predicted":5)"), "n_predicted");
+}
+
+/// Of llama-server's clients, for chats, completions and its own form alike.
+constexpr std::string_view kLlamaFields =
+    R"("samplers":["top_k","temp","adaptive_p"],"cache_prompt":true,"id_slot":0,"n_probs":7,
+       "post_sampling_probs":true,"min_keep":2,"t_max_predict_ms":500,"n_indent":3,
+       "timings_per_token":true,"return_progress":true,"mirostat":2,"mirostat_tau":3.5,
+       "mirostat_eta":0.25,"typ_p":0.5,"repeat_penalty":1.5,"repeat_last_n":-1,"n_predict":-1,
+       "n_keep":4,"n_discard":0,"lora":[],"adaptive_target":-1,"adaptive_decay":0.9,
+       "speculative.n_max":4,"xtc_probability":0.5,"dry_multiplier":0.5,"dynatemp_range":0.5,
+       "ignore_eos":true,"json_schema":{"type":"object"},
+       "logit_bias":[[5,false],["the",1.5],[7,-2]])";
+
+void check_llama_fields(const GenerationRequest& r) {
+  using models::SamplerStep;
+  EXPECT_EQ(r.steps, (std::vector{SamplerStep::kTopK, SamplerStep::kTemperature}));
+  EXPECT_EQ(r.top_logprobs, 7u);
+  EXPECT_TRUE(r.has_native_logprobs && r.has_drawn_probabilities);
+  EXPECT_EQ(r.min_keep, 2u);
+  EXPECT_EQ(r.predict_ms, 500);
+  EXPECT_EQ(r.indent, 3u);
+  EXPECT_TRUE(r.has_timings_so_far && r.has_progress && r.ignores_end && r.penalizes_prompt);
+  EXPECT_EQ(r.mirostat, 2u);
+  EXPECT_EQ(r.mirostat_tau, 3.5F);
+  EXPECT_EQ(r.mirostat_eta, 0.25F);
+  EXPECT_EQ(r.typical_p, 0.5F);
+  EXPECT_EQ(r.repetition_penalty, 1.5F);
+  EXPECT_EQ(r.repeat_window, UINT32_MAX);
+  EXPECT_FALSE(r.max_tokens);
+  EXPECT_EQ(r.schema_param, "json_schema");
+  EXPECT_EQ(r.schema.dump(), R"({"type":"object"})");
+  ASSERT_EQ(r.logit_bias.size(), 2u);
+  EXPECT_EQ(r.logit_bias[0].token, 5);
+  EXPECT_TRUE(std::isinf(r.logit_bias[0].bias) && r.logit_bias[0].bias < 0);
+  ASSERT_EQ(r.text_bias.size(), 1u);
+  EXPECT_EQ(r.text_bias[0].first, "the");
+}
+
+TEST(Request, LlamaServersFieldsAreReadTheSameEverywhere) {
+  const std::string more = "," + std::string(kLlamaFields) + "}";
+  const auto chat =
+      parse_chat(R"({"messages":[{"role":"user","content":"a"}],"max_tokens":5)" + more);
+  ASSERT_TRUE(chat) << chat.error().message;
+  check_llama_fields(*chat);
+  const auto completion = parse_completion(R"({"prompt":"a")" + more);
+  ASSERT_TRUE(completion) << completion.error().message;
+  check_llama_fields(*completion);
+  const auto native = parse_native_completion(R"({"prompt":"a")" + more);
+  ASSERT_TRUE(native) << native.error().message;
+  check_llama_fields(*native);
+  // OpenAI's defaults otherwise.
+  const auto plain = parse_completion(R"({"prompt":"a","repetition_penalty":1.5})");
+  EXPECT_TRUE(!plain->penalizes_prompt && plain->max_tokens == 16u && !plain->steps);
+}
+
+TEST(Request, PromptsOfLlamaServerMixTextsAndTokens) {
+  const auto parts = [](const std::string& prompt) {
+    const auto r = parse_native_completion(R"({"prompt":)" + prompt + "}");
+    if (!r) return r.error().param + "!";
+    std::string out;
+    for (const auto& one : r->native->prompts) {
+      out += "|";
+      for (const PromptPart& part : one) {
+        out += part.tokens.empty() ? "'" + part.text + "'" : "";
+        for (const int32_t token : part.tokens) out += fmt::format("{},", token);
+      }
+    }
+    return out;
+  };
+  EXPECT_EQ(parts(R"("a")"), "|'a'");
+  EXPECT_EQ(parts(R"("")"), "|''");
+  EXPECT_EQ(parts("[1,2]"), "|1,2,");
+  EXPECT_EQ(parts(R"([1,"a",2,3,"b"])"), "|1,'a'2,3,'b'");
+  EXPECT_EQ(parts(R"(["a","b"])"), "|'a'|'b'");
+  EXPECT_EQ(parts(R"([[1,"a"],"b",{"prompt_string":"c"}])"), "|1,'a'|'b'|'c'");
+  for (const char* wrong : {"7", "[]", "[[]]", "[1,[2]]", "[-1]", "{}", "null", "[1.5]",
+                            R"({"prompt_string":"a","multimodal_data":["x"]})"})
+    EXPECT_EQ(parts(wrong), "prompt!") << wrong;
+}
+
+TEST(Request, SillyTavernsDoublesAreNoneOfOurBusiness) {
+  const auto r = parse_native_completion(
+      R"({"prompt":"a","max_new_tokens":9,"n_predict":8,"rep_pen":2,"repeat_penalty":1.1,"top_a":0,
+          "api_type":"llamacpp","mirostat_mode":0,"smoothing_factor":0,"grammar":"","n":1,
+          "adaptive_target":-0.01,"truncation_length":512,"custom_token_bans":""})");
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_EQ(r->max_tokens, 8u);
+  EXPECT_EQ(r->repetition_penalty, 1.1F);
+  EXPECT_EQ(parse_completion(R"({"prompt":"a","rep_pen":2})").error().param, "rep_pen");
+}
+
+TEST(Request, ChatsOfLlamaServerMayGoOn) {
+  const auto ask = [](const std::string& role, const std::string& more) {
+    return parse_chat(R"({"messages":[{"role":"user","content":"a"},{"role":")" + role +
+                      R"(","content":"b"}])" + more + "}");
+  };
+  EXPECT_FALSE(ask("assistant", "")->goes_on);
+  EXPECT_EQ(ask("assistant", R"(,"continue_final_message":false)")->goes_on, false);
+  EXPECT_EQ(ask("assistant", R"(,"continue_final_message":true)")->goes_on, true);
+  EXPECT_EQ(ask("user", R"(,"continue_final_message":true)").error().param,
+            "continue_final_message");
+  EXPECT_EQ(ask("assistant", R"(,"continue_final_message":true,"add_generation_prompt":true)")
+                .error()
+                .param,
+            "add_generation_prompt");
+  EXPECT_FALSE(ask("user", R"(,"add_generation_prompt":false)")->has_generation_prompt);
+  EXPECT_TRUE(ask("user", R"(,"reasoning_format":"none")")->has_raw_reasoning);
+  EXPECT_EQ(ask("user", R"(,"reasoning_format":"deepseek-legacy")").error().param,
+            "reasoning_format");
+  EXPECT_FALSE(ask("user", R"(,"parse_tool_calls":false)")->parses_calls);
+  const auto with_schema =
+      ask("user", R"(,"response_format":{"type":"json_object","schema":{"enum":[1]}})");
+  EXPECT_EQ(with_schema->schema.dump(), R"({"enum":[1]})");
+  EXPECT_EQ(
+      ask("user", R"(,"json_schema":{},"response_format":{"type":"json_object"})").error().param,
+      "response_format");
+}
+
+TEST(Request, BlocksOfAMessageAreMessagesOfAChat) {
+  const auto r =
+      parse_message(R"({"model":"m","max_tokens":9,"system":[{"type":"text","text":"be "},
+      {"type":"text","text":"brief","cache_control":{"type":"ephemeral"}}],
+      "messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
+        {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"s"},
+          {"type":"text","text":"so"},{"type":"tool_use","id":"t1","name":"f","input":{"x":1}}]},
+        {"role":"user","content":[{"type":"text","text":"and"},
+          {"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"one"}]}]}],
+      "tools":[{"name":"f","description":"d","input_schema":{"type":"object"}}],
+      "tool_choice":{"type":"any","disable_parallel_tool_use":true},"stop_sequences":["x"],
+      "thinking":{"type":"enabled","budget_tokens":1024},"metadata":{"user_id":"u"},"stream":true})");
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_TRUE(r->is_chat && r->is_message && r->is_stream);
+  EXPECT_EQ(
+      r->messages.dump(),
+      R"([{"role":"system","content":"be brief"},{"role":"user","content":"a\nb"},)"
+      R"({"role":"assistant","content":"so","reasoning_content":"hm","tool_calls":[{"id":"t1",)"
+      R"("type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]},)"
+      R"({"role":"tool","tool_call_id":"t1","content":"one"},{"role":"user","content":"and"}])");
+  EXPECT_EQ(r->tools[0]["function"]["parameters"].dump(), R"({"type":"object"})");
+  EXPECT_EQ(r->tool_choice, ToolChoice::kRequired);
+  EXPECT_FALSE(r->has_parallel_calls);
+  EXPECT_EQ(r->stop, std::vector<std::string>{"x"});
+  EXPECT_EQ(r->template_variables.dump(), R"({"enable_thinking":true})");
+  const auto param = [](const std::string& body) {
+    const auto refused = parse_message(body);
+    return refused ? std::string("accepted") : refused.error().param;
+  };
+  EXPECT_EQ(param(R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})"),
+            "messages[0].content[0]");
+  EXPECT_EQ(param(R"({"messages":[{"role":"system","content":"a"}]})"), "messages[0]");
+  EXPECT_EQ(param(R"({"messages":[]})"), "messages");
+  EXPECT_EQ(param(R"({"messages":[{"role":"user","content":[]}]})"), "messages");
+  EXPECT_EQ(
+      param(R"({"messages":[{"role":"user","content":"a"}],"tools":[{"type":"web_search"}]})"),
+      "tools[0].type");
+  EXPECT_EQ(param(R"({"messages":[{"role":"user","content":"a"}],"top_logprobs":1})"),
+            "top_logprobs");
+}
+
+TEST(Request, TokenizingHasTheDefaultsOfWhoseNameIsUsed) {
+  const auto llama = parse_tokenize(R"({"content":"a","with_pieces":true})");
+  EXPECT_TRUE(llama->has_pieces && llama->parses_special && !llama->add_special);
+  const auto vllm = parse_tokenize(R"({"prompt":"a"})");
+  EXPECT_TRUE(!vllm->has_pieces && !vllm->parses_special && vllm->add_special);
+  const auto chosen = parse_tokenize(R"({"content":"a","add_special":true,"parse_special":false})");
+  EXPECT_TRUE(chosen->add_special && !chosen->parses_special);
 }
 
 }  // namespace

@@ -859,5 +859,69 @@ TEST(Scheduler, LogprobsAreThoseOfTheModel) {
   EXPECT_NEAR(recorder->last().top[1].second, -30 + expected, 1e-12);
 }
 
+TEST(Scheduler, ProbabilitiesAreThoseOfWhatTheSamplersLeave) {
+  Rig rig;
+  const auto last = [&](bool penalizes_prompt) {
+    Job job;
+    job.prompt = {1, 2, 3};
+    job.max_tokens = 1;
+    job.sampling.temperature = 10;
+    job.sampling.top_k = 3;
+    // Down to the 49 others, where the prompt has it.
+    job.sampling.presence_penalty = 30;
+    job.penalizes_prompt = penalizes_prompt;
+    job.top_logprobs = 5;
+    job.has_drawn_probabilities = true;
+    auto recorder = std::make_shared<Recorder>();
+    job.listener = recorder;
+    EXPECT_TRUE(rig.scheduler->submit(std::move(job)));
+    EXPECT_EQ(recorder->finish(), Finish::kLength);
+    return recorder->last();
+  };
+  const ChosenToken token = last(false);
+  ASSERT_EQ(token.top.size(), 3u);
+  const double other = 1 / (std::exp(3.0) + 2);
+  EXPECT_NEAR(token.top[0].second, 1 - 2 * other, 1e-9);
+  EXPECT_NEAR(token.top[2].second, other, 1e-9);
+  const auto at = std::ranges::find(token.top, token.id, &std::pair<int32_t, double>::first);
+  ASSERT_NE(at, token.top.end());
+  EXPECT_EQ(token.logprob, at->second);
+  for (const auto& [id, probability] : last(true).top) EXPECT_FALSE(id >= 1 && id <= 3) << id;
+}
+
+TEST(Scheduler, TellsHowFarAPromptIs) {
+  class Listening final : public Recorder {
+   public:
+    void on_progress(const PromptProgress& progress) override {
+      EXPECT_TRUE(tokens().empty());
+      seen.push_back(progress.processed);
+      EXPECT_EQ(progress.total, 100u);
+      cached_tokens = progress.cached;
+    }
+    std::vector<uint32_t> seen;
+    uint32_t cached_tokens = 0;
+  };
+  Rig rig;
+  std::mt19937 random(3);
+  const std::vector<int32_t> prompt = random_prompt(random, 100);
+  const auto run = [&] {
+    auto listener = std::make_shared<Listening>();
+    Job job;
+    job.prompt = prompt;
+    job.max_tokens = 2;
+    job.sampling.temperature = 0;
+    job.listener = listener;
+    EXPECT_TRUE(rig.scheduler->submit(std::move(job)));
+    listener->finish();
+    return listener;
+  };
+  const auto fresh = run(), again = run();
+  EXPECT_EQ(fresh->seen.front(), 0u);
+  EXPECT_EQ(fresh->seen.back(), 100u);
+  EXPECT_TRUE(std::ranges::is_sorted(fresh->seen));
+  EXPECT_GT(again->cached_tokens, 0u);
+  EXPECT_EQ(again->seen.front(), again->cached_tokens);
+}
+
 }  // namespace
 }  // namespace bm::serve
