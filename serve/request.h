@@ -126,6 +126,8 @@ struct EmbeddingRequest {
   std::vector<std::string> texts;      ///< or
   std::vector<std::vector<int32_t>> token_lists;
   bool is_base64 = false;
+  /// Which of the model's prompts is put before each text; "" for none; its default without.
+  std::optional<std::string> prompt_name;
 };
 ApiResult<EmbeddingRequest> parse_embedding(std::string_view body,
                                             const RequestLimits& limits = {});
