@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numbers>
 
 #include "models/model_error.h"
@@ -59,6 +60,16 @@ Result<EmbeddingHead> EmbeddingHead::from_gguf(const GgufFile& file) {
     return &head.layers_.emplace_back(std::move(*layer));
   };
   if (!head.is_ranking_) {
+    // Written by hugging_face.cpp.
+    const std::string_view text = BM_TRY(file.get_string("bellmetal.prompts", "{}"));
+    const auto prompts = nlohmann::json::parse(text, nullptr, false);
+    const auto listed = prompts.is_object() ? prompts.find("prompts") : prompts.end();
+    if (listed != prompts.end() && listed->is_object())
+      for (const auto& [name, prompt] : listed->items())
+        if (prompt.is_string()) head.prompts_[name] = prompt.get<std::string>();
+    if (const auto name = prompts.is_object() ? prompts.find("default") : prompts.end();
+        name != prompts.end() && name->is_string())
+      head.default_prompt_ = head.prompts_[name->get<std::string>()];
     for (const char* name : {"dense_2", "dense_3"}) {
       Layer* layer = BM_TRY(add(name));
       if (layer && BM_TRY(file.get_bool(fmt::format("bellmetal.{}.tanh", name), false)))
@@ -70,7 +81,9 @@ Result<EmbeddingHead> EmbeddingHead::from_gguf(const GgufFile& file) {
   // A folder says which; of files it is what the first of the kind was trained with.
   head.reads_mean_ = BM_TRY(file.get_u32("bellmetal.rank_pooling", is_modern ? 1 : 2)) == 1;
   if (Layer* first = BM_TRY(add("cls"))) {
-    first->after = is_modern ? After::kGelu : After::kTanh;
+    const std::string_view own =
+        BM_TRY(file.get_string("bellmetal.cls.activation", is_modern ? "gelu" : "tanh"));
+    first->after = own == "gelu" ? After::kGelu : own == "relu" ? After::kRelu : After::kTanh;
     for (const auto& [name, to] :
          {std::pair{"cls.norm.weight", &first->gain}, std::pair{"cls.norm.bias", &first->shift}}) {
       const GgufTensor* t = file.find_tensor(name);
@@ -90,6 +103,19 @@ Result<EmbeddingHead> EmbeddingHead::from_gguf(const GgufFile& file) {
   return head;
 }
 
+std::optional<std::string> EmbeddingHead::prompt_of(const std::optional<std::string>& name) const {
+  if (!name) return default_prompt_;
+  if (name->empty()) return std::string();
+  const auto found = prompts_.find(*name);
+  return found == prompts_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::string EmbeddingHead::prompt_names() const {
+  std::string out;
+  for (const auto& [name, prompt] : prompts_) out += (out.empty() ? "" : ", ") + quote_name(name);
+  return out;
+}
+
 std::vector<double> EmbeddingHead::run(const Layer& layer, std::span<const double> x,
                                        double epsilon) {
   std::vector<double> out(layer.weights.size() / layer.columns);
@@ -99,6 +125,7 @@ std::vector<double> EmbeddingHead::run(const Layer& layer, std::span<const doubl
       sum += static_cast<double>(layer.weights[row * layer.columns + k]) * x[k];
     out[row] = layer.after == After::kTanh   ? std::tanh(sum)
                : layer.after == After::kGelu ? sum * std::erfc(-sum / std::numbers::sqrt2) / 2
+               : layer.after == After::kRelu ? std::max(sum, 0.0)
                                              : sum;
   }
   if (layer.gain.empty()) return out;

@@ -3,6 +3,7 @@
 // layers of sentence-transformers, and the head of a reranker. Computed on the host: a text has one
 // such vector.
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,12 +26,18 @@ class EmbeddingHead {
   /// Of rerankers that are language models: a text with {query} and {document} in it.
   const std::string& prompt() const { return prompt_; }
 
+  /// What is put before a text of this name; of no name, what is put before all. Nothing: there is
+  /// no such prompt.
+  std::optional<std::string> prompt_of(const std::optional<std::string>& name) const;
+  /// Names of the prompts, in quotes.
+  std::string prompt_names() const;
+
   /// Pooled hidden state → embedding, or scores of the labels, the first of which counts.
   /// Errors: kCorrupt for another number of components than the file's layers have.
   Result<std::vector<double>> apply(std::vector<double> pooled) const;
 
  private:
-  enum class After : uint8_t { kNothing, kTanh, kGelu };
+  enum class After : uint8_t { kNothing, kTanh, kGelu, kRelu };
   struct Layer {
     std::string name;
     size_t columns = 0;
@@ -46,6 +53,8 @@ class EmbeddingHead {
   double epsilon_ = 1e-5;     ///< of norms
   bool has_softmax_ = false;  ///< scores of labels sum to 1
   std::string prompt_;
+  std::map<std::string, std::string> prompts_;  ///< of texts, by their names
+  std::string default_prompt_;
 };
 
 /// Tensors that EmbeddingHead reads, and nobody else.

@@ -60,6 +60,8 @@ constexpr std::pair<const char*, const char*> kAliases[] = {
     {"global_attn_every_n_layers", "sliding_window_pattern"},
     {"global_rope_theta", "rope_theta"},
     {"local_rope_theta", "rope_local_base_freq"},
+    {"moe_top_k", "num_experts_per_tok"},
+    {"moe_normalize_expert_weights", "norm_topk_prob"},
 };
 
 Result<GgmlType> ggml_type_of(const SafeTensor& t) {
@@ -139,6 +141,8 @@ class HuggingFaceModel {
     for (const auto& [older, name] : kAliases)
       if (config_.contains(older) && !config_[older].is_null() && !config_.contains(name))
         config_[name] = config_[older];
+    if (architecture_is("nomic-bert") && BM_TRY(u32("moe_every_n_layers")).value_or(0) > 0)
+      model_ = &nomic_with_experts();
     json whole = json::parse(model_->defaults);
     for (const auto& [key, value] : config_.items())
       if (!value.is_null() || key == "sliding_window") whole[key] = value;
@@ -302,7 +306,8 @@ class HuggingFaceModel {
     const std::string_view arch = model_->architecture;
     const bool is_gelu = arch.starts_with("gemma") || arch == "gpt2" || arch == "gptneox" ||
                          arch == "falcon" || arch == "phi2" || arch == "starcoder2" ||
-                         arch == "bert" || (arch == "modern-bert" && name != "silu");
+                         arch == "bert" || arch == "deberta-v2" || arch == "jina-bert-v3" ||
+                         arch == "nomic-bert-moe" || (arch == "modern-bert" && name != "silu");
     const bool is_squared = arch == "arcee" || arch == "nemotron";
     const bool is_known = is_gelu      ? name.starts_with("gelu") || name == "quick_gelu"
                           : is_squared ? name == "relu2"
@@ -406,7 +411,7 @@ class HuggingFaceModel {
       count -= first_position_;
     }
     // Longer texts are for rotations that grow with them.
-    if (architecture_is("nomic-bert") && find("n_positions") != nullptr)
+    if (model_->name == std::string_view("NomicBertModel") && find("n_positions") != nullptr)
       count = std::min(count, BM_TRY(u32("max_trained_positions")).value_or(2048));
     return count;
   }
@@ -415,6 +420,12 @@ class HuggingFaceModel {
   /// configuration_hf_nomic_bert.py.
   Status read_encoder() {
     set_bool(own("attention.causal"), false);
+    // Jina's own class of XLM-RoBERTa, with adapters of low rank.
+    if (const json* kind = find("position_embedding_type"); kind != nullptr && *kind == "rotary")
+      return fail(Code::kUnsupported,
+                  "{}config.json: \"position_embedding_type\" rotary of a {} is not supported; of "
+                  "Jina Embeddings 3 folders of the class JinaEmbeddingsV3Model are read",
+                  folder_, model_->name);
     if (const json* kind = find("position_embedding_type"); kind != nullptr && *kind != "absolute")
       return fail(Code::kUnsupported,
                   "{}config.json: \"position_embedding_type\" other than \"absolute\" is not "
@@ -424,12 +435,19 @@ class HuggingFaceModel {
                             "rotary_emb_interleaved"})
       if (BM_TRY(flag(key)))
         return fail(Code::kUnsupported, "{}config.json: \"{}\" is not supported", folder_, key);
-    if (BM_TRY(u32("moe_every_n_layers")).value_or(0) > 0)
-      return fail(
-          Code::kUnsupported,
-          "{}config.json: \"moe_every_n_layers\" is not supported in folders; GGUF files of "
-          "this model are read",
-          folder_);
+    if (architecture_is("deberta-v2")) BM_TRY(read_distances());
+    if (architecture_is("nomic-bert-moe"))
+      set_u32(own("moe_every_n_layers"), BM_TRY(need("moe_every_n_layers")));
+    if (const auto buckets = BM_TRY(u32("relative_attention_num_buckets"))) {
+      if (*buckets != 32)  // transformers' own code counts so many whatever is said
+        return wrong("relative_attention_num_buckets", "32");
+      set_u32(own("attention.relative_buckets_count"), *buckets);
+    }
+    if (const auto embedded = BM_TRY(u32("embedding_size"));
+        embedded && *embedded != BM_TRY(need("hidden_size")))
+      return fail(Code::kUnsupported,
+                  "{}config.json: \"embedding_size\" other than \"hidden_size\" is not supported",
+                  folder_);
     if (BM_TRY(real(config_, "rotary_emb_fraction")).value_or(1) != 1)
       return wrong("rotary_emb_fraction", "1");
     if (architecture_is("gemma-embedding") && !BM_TRY(flag("use_bidirectional_attention")))
@@ -438,6 +456,40 @@ class HuggingFaceModel {
                   "text; its class is Gemma3ForCausalLM",
                   folder_);
     return ranks() ? read_classifier() : Status{};
+  }
+
+  /// Source: transformers, configuration_deberta_v2.py, modeling_deberta_v2.py.
+  Status read_distances() {
+    const auto refuse = [&](const char* what) {
+      return fail(Code::kUnsupported, "{}config.json: {} is not supported", folder_, what);
+    };
+    if (!BM_TRY(flag("relative_attention"))) return refuse("\"relative_attention\" false");
+    if (BM_TRY(flag("position_biased_input"))) return refuse("\"position_biased_input\" true");
+    if (!BM_TRY(flag("share_att_key"))) return refuse("\"share_att_key\" false");
+    if (BM_TRY(u32("conv_kernel_size")).value_or(0) > 0) return refuse("\"conv_kernel_size\"");
+    const json* normed = find("norm_rel_ebd");
+    if (*normed != "layer_norm" && *normed != "none")
+      return refuse("\"norm_rel_ebd\" other than \"layer_norm\" and \"none\"");
+    const json* kinds = find("pos_att_type");
+    std::string parts;
+    if (kinds != nullptr && kinds->is_string()) parts = kinds->get<std::string>();
+    if (kinds != nullptr && kinds->is_array())
+      for (const json& kind : *kinds)
+        parts += (kind.is_string() ? kind.get<std::string>() : "") + " ";
+    if (parts.find("c2p") == parts.npos && parts.find("p2c") == parts.npos)
+      return wrong("pos_att_type", "c2p, p2c, or both");
+    set_text(own("attention.relative_parts"), parts);
+    const auto number = [&](const char* key) -> Result<uint32_t> {
+      const json* value = find(key);
+      if (!value->is_number_integer() || *value > (1 << 16)) return wrong(key, "a number");
+      return *value < 1 ? 0u : value->get<uint32_t>();
+    };
+    const uint32_t buckets = BM_TRY(number("position_buckets")),
+                   told = BM_TRY(number("max_relative_positions")),
+                   longest = told > 0 ? told : BM_TRY(need("max_position_embeddings"));
+    set_u32(own("attention.relative_span"), buckets > 0 ? buckets : longest);
+    if (buckets > 0) set_u32(own("attention.relative_limit"), longest);
+    return {};
   }
 
   Status read_classifier() {
@@ -452,6 +504,24 @@ class HuggingFaceModel {
           "{}config.json: {} labels (\"id2label\"): {} is read as a reranker, which has one "
           "label; classifying texts is not supported",
           folder_, count, model_->name);
+    const std::string_view name = model_->name;
+    if (name.starts_with("DistilBert")) set_text("bellmetal.cls.activation", "relu");
+    if (name.starts_with("Deberta") && *find("pooler_hidden_act") != "gelu")
+      return fail(Code::kUnsupported,
+                  "{}config.json: \"pooler_hidden_act\" other than \"gelu\" is not supported",
+                  folder_);
+    if (name.starts_with("Deberta") || name.starts_with("Electra") || name.starts_with("EuroBert"))
+      set_text("bellmetal.cls.activation", "gelu");
+    if (architecture_is("eurobert")) {
+      const json* pooling = find("classifier_pooling");
+      if (*pooling != "bos" && *pooling != "mean")
+        return fail(Code::kUnsupported,
+                    "{}config.json: \"classifier_pooling\" other than \"bos\" and \"mean\" is "
+                    "not supported",
+                    folder_);
+      set_u32("bellmetal.rank_pooling",
+              static_cast<uint32_t>(*pooling == "mean" ? PoolingType::kMean : PoolingType::kFirst));
+    }
     if (!architecture_is("modern-bert")) return {};
     const json* pooling = find("classifier_pooling");
     if (*pooling != "cls" && *pooling != "mean") return wrong("classifier_pooling", "cls or mean");
@@ -471,12 +541,42 @@ class HuggingFaceModel {
       return {};
     }
     if (modules_.pooling) set_u32(own("pooling_type"), static_cast<uint32_t>(*modules_.pooling));
+    BM_TRY(read_prompts());
     if (BM_TRY(is_qwen_reranker())) return read_yes_and_no();
     if (modules_.score)
       return fail(Code::kUnsupported,
                   "{}modules.json: LogitScore is supported of Qwen3-Reranker alone, and neither "
                   "the folder's name nor README.md names that",
                   folder_);
+    return {};
+  }
+
+  /// What is written before texts. Source: sentence-transformers, SentenceTransformer.encode().
+  Status read_prompts() {
+    constexpr const char* kFile = "config_sentence_transformers.json";
+    if (!modules_.pooling || !exists(kFile)) return {};
+    const json all = BM_TRY(read_json(kFile));
+    const json prompts = all.value("prompts", json());
+    if (prompts.is_null()) return {};
+    const auto corrupt = [&](const char* what) {
+      return fail(Code::kCorrupt, "{}{}: {}", folder_, kFile, what);
+    };
+    bool has_text = false;
+    if (!prompts.is_object()) return corrupt("\"prompts\" is no object");
+    for (const auto& [name, text] : prompts.items()) {
+      if (!text.is_string()) return corrupt("\"prompts\" has what is no text");
+      has_text = has_text || !text.get_ref<const std::string&>().empty();
+    }
+    const json chosen = all.value("default_prompt_name", json());
+    if (!chosen.is_null() && (!chosen.is_string() || !prompts.contains(chosen.get<std::string>())))
+      return corrupt("\"default_prompt_name\" is none of \"prompts\"");
+    if (has_text && !modules_.pools_prompt)
+      return fail(Code::kUnsupported,
+                  "{}: pooling without prompts (\"include_prompt\" false) is not supported; "
+                  "without \"prompts\" in {} the model is read",
+                  folder_, kFile);
+    const json kept = {{"prompts", prompts}, {"default", chosen}};
+    set_text("bellmetal.prompts", kept.dump(-1, ' ', false, json::error_handler_t::replace));
     return {};
   }
 
@@ -854,7 +954,7 @@ class HuggingFaceModel {
       set_u32(own("expert_gating_func"), 2);
       BM_TRY(set_real("routed_scaling_factor", "expert_weights_scale"));
     }
-    if (architecture_is("gpt-oss"))
+    if (architecture_is("gpt-oss") || architecture_is("nomic-bert-moe"))
       set_u32(own("expert_feed_forward_length"), BM_TRY(need("intermediate_size")));
     experts_ = BM_TRY(need(count_key));
     if (experts_ > kMaxFolderExperts) return wrong(count_key, "a number of experts");
@@ -1067,6 +1167,27 @@ class HuggingFaceModel {
       add(block + "attn_qkv.weight", type, {t.shape[0] - inner, t.shape[1]},
           rows_of(t, runs, {0, 1, 2}));
       add(block + "attn_gate.weight", type, {inner, t.shape[1]}, rows_of(t, runs, {3}));
+      return true;
+    }
+    // Nomic's experts one below the other, [experts · units, embedding]; the second's products are
+    // with its rows.
+    if (architecture_is("nomic-bert-moe") && name.ends_with("_exps.weight")) {
+      if (t.shape.size() != 2 || t.shape[0] % experts_ != 0 || t.data.empty())
+        return fail(Code::kCorrupt, "tensor {}: not of {} experts", quote_name(t.name), experts_);
+      const uint64_t units = t.shape[0] / experts_, width = t.shape[1];
+      if (name.ends_with("ffn_up_exps.weight")) {
+        add(name, type, {experts_, units, width}, t.data);
+        return true;
+      }
+      const size_t bytes = t.data.size() / experts_;
+      const uint64_t size = ggml_type_info(type).block_bytes;
+      std::vector<std::byte>& all = store_->buffers.emplace_back();
+      for (uint64_t e = 0; e < experts_; ++e) {
+        const auto one = transposed(t.data.subspan(e * bytes, bytes), units, width, size);
+        all.insert(all.end(), one.begin(), one.end());
+        store_->buffers.pop_back();
+      }
+      add(name, type, {experts_, width, units}, all);
       return true;
     }
     const bool is_shared = name.ends_with("ffn_gate_and_up_shexp.weight");

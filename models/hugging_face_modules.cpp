@@ -121,6 +121,8 @@ Result<FolderModules> read_folder_modules(const std::string& folder) {
                     own);
     } else if (name == "Pooling" && !out.pooling && !out.score) {
       out.pooling = BM_TRY(pooling_of(own + "config.json"));
+      const json config = BM_TRY(read_object(own + "config.json", "it was there"));
+      out.pools_prompt = config.value("include_prompt", json(true)) != false;
     } else if (name == "Dense" && out.pooling && !is_normalized && out.dense.size() < kMaxDense) {
       out.dense.push_back(BM_TRY(dense_of(own)));
     } else if (name == "Normalize" && out.pooling) {

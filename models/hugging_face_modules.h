@@ -29,6 +29,8 @@ struct FolderModules {
   std::optional<PoolingType> pooling;
   std::vector<Dense> dense;  ///< what is pooled goes through them in this order
   std::optional<LogitScore> score;
+  /// Prompts are tokens like others to the pooling.
+  bool pools_prompt = true;
 };
 
 /// Nothing for a folder without modules.json. `folder` ends with a slash.

@@ -41,6 +41,23 @@ constexpr const char* kDistilBertDefaults =
     R"({"layer_norm_eps":1e-12,"max_position_embeddings":512,"hidden_act":"gelu",
         "hidden_size":768,"num_hidden_layers":6,"num_attention_heads":12,
         "intermediate_size":3072})";
+constexpr const char* kMpnetDefaults =
+    R"({"layer_norm_eps":1e-12,"max_position_embeddings":512,"hidden_act":"gelu",
+        "hidden_size":768,"num_hidden_layers":12,"num_attention_heads":12,
+        "intermediate_size":3072,"pad_token_id":1,"relative_attention_num_buckets":32})";
+constexpr const char* kJinaV3Defaults =
+    R"({"layer_norm_eps":1e-5,"max_position_embeddings":8194,"hidden_act":"gelu",
+        "hidden_size":1024,"num_hidden_layers":24,"num_attention_heads":16,
+        "intermediate_size":4096,"type_vocab_size":1,"rope_theta":20000.0})";
+constexpr const char* kElectraDefaults =
+    R"({"layer_norm_eps":1e-12,"max_position_embeddings":512,"hidden_act":"gelu",
+        "hidden_size":256,"num_hidden_layers":12,"num_attention_heads":4,
+        "intermediate_size":1024,"type_vocab_size":2,"embedding_size":128})";
+constexpr const char* kDebertaDefaults =
+    R"({"layer_norm_eps":1e-7,"max_position_embeddings":512,"hidden_act":"gelu",
+        "hidden_size":1536,"num_hidden_layers":24,"num_attention_heads":24,
+        "intermediate_size":6144,"position_biased_input":true,"max_relative_positions":-1,
+        "position_buckets":-1,"pooler_hidden_act":"gelu","norm_rel_ebd":"none"})";
 constexpr const char* kModernBertDefaults =
     R"({"norm_eps":1e-5,"max_position_embeddings":8192,"hidden_activation":"gelu",
         "intermediate_size":1152,"sliding_window":128,"sliding_window_pattern":3,
@@ -49,8 +66,14 @@ constexpr const char* kModernBertDefaults =
 constexpr const char* kNomicDefaults =
     R"({"layer_norm_eps":1e-12,"max_position_embeddings":2048,"hidden_act":"silu",
         "rope_theta":1000.0,"type_vocab_size":2})";
+// Nomic's second, with experts in every second block. Source: configuration_hf_nomic_bert.py.
+constexpr const char* kNomicExpertDefaults =
+    R"({"layer_norm_eps":1e-5,"max_position_embeddings":2048,"hidden_act":"gelu",
+        "rope_theta":10000.0,"type_vocab_size":1,"num_experts":8,"num_experts_per_tok":2,
+        "norm_topk_prob":false})";
 constexpr const char* kEuroBertDefaults =
-    R"({"rms_norm_eps":1e-5,"max_position_embeddings":8192,"hidden_act":"silu"})";
+    R"({"rms_norm_eps":1e-5,"max_position_embeddings":8192,"hidden_act":"silu",
+        "classifier_pooling":"late"})";
 // Heads of values lie as Qwen3-Next's do, by groups of keys; GGUF files of qwen35 have another
 // order, and are the same otherwise.
 constexpr const char* kQwen35Defaults =
@@ -223,6 +246,20 @@ constexpr FolderModel kModels[] = {
      kRobertaDefaults},
     {"DistilBertModel", "bert", kEncoder, kDistilBertDefaults},
     {"DistilBertForMaskedLM", "bert", kEncoder, kDistilBertDefaults},
+    {"DistilBertForSequenceClassification", "bert", kEncoder | kRanks, kDistilBertDefaults},
+    {"MPNetModel", "bert", kEncoder | kPositionsBehindPadding, kMpnetDefaults},
+    {"MPNetForMaskedLM", "bert", kEncoder | kPositionsBehindPadding, kMpnetDefaults},
+    {"MPNetForSequenceClassification", "bert", kEncoder | kPositionsBehindPadding | kRanks,
+     kMpnetDefaults},
+    {"DebertaV2Model", "deberta-v2", kEncoder, kDebertaDefaults},
+    {"DebertaV2ForMaskedLM", "deberta-v2", kEncoder, kDebertaDefaults},
+    {"DebertaV2ForSequenceClassification", "deberta-v2", kEncoder | kRanks, kDebertaDefaults},
+    {"ElectraModel", "bert", kEncoder, kElectraDefaults},
+    {"ElectraForSequenceClassification", "bert", kEncoder | kRanks, kElectraDefaults},
+    {"JinaEmbeddingsV3Model", "jina-bert-v3", kEncoder | kNormsBehindSums, kJinaV3Defaults},
+    {"JinaEmbeddingsV3ForMaskedLM", "jina-bert-v3", kEncoder | kNormsBehindSums, kJinaV3Defaults},
+    {"JinaEmbeddingsV3ForSequenceClassification", "jina-bert-v3",
+     kEncoder | kNormsBehindSums | kRanks, kJinaV3Defaults},
     {"ModernBertModel", "modern-bert", kEncoder | kOwnWindows, kModernBertDefaults},
     {"ModernBertForMaskedLM", "modern-bert", kEncoder | kOwnWindows, kModernBertDefaults},
     {"ModernBertForSequenceClassification", "modern-bert", kEncoder | kOwnWindows | kRanks,
@@ -230,6 +267,7 @@ constexpr FolderModel kModels[] = {
     {"NomicBertModel", "nomic-bert", kEncoder | kNormsBehindSums, kNomicDefaults},
     {"EuroBertModel", "eurobert", kEncoder, kEuroBertDefaults},
     {"EuroBertForMaskedLM", "eurobert", kEncoder, kEuroBertDefaults},
+    {"EuroBertForSequenceClassification", "eurobert", kEncoder | kRanks, kEuroBertDefaults},
     {"Gemma3TextModel", "gemma-embedding", kEncoder | kGainsFromOne | kPostNorms | kOwnWindows,
      R"({"rms_norm_eps":1e-6,"max_position_embeddings":131072,"num_attention_heads":8,
          "num_key_value_heads":4,"head_dim":256,"hidden_act":"gelu_pytorch_tanh",
@@ -265,8 +303,10 @@ constexpr Name kOuterNames[] = {
 };
 
 // Of encoders, whose classes put a prefix before all that the encoder alone has, too.
-constexpr std::string_view kEncoderPrefixes[] = {"bert.",       "roberta.", "distilbert.",
-                                                 "nomic_bert.", "model.",   "encoder."};
+constexpr std::string_view kEncoderPrefixes[] = {
+    "bert.",    "roberta.", "distilbert.",         "mpnet.",
+    "electra.", "deberta.", "jina_embeddings_v3.", "nomic_bert.",
+    "model.",   "encoder."};
 constexpr Name kEncoderNames[] = {
     {"embeddings.word_embeddings.", "token_embd."},
     {"embeddings.tok_embeddings.", "token_embd."},
@@ -275,6 +315,9 @@ constexpr Name kEncoderNames[] = {
     {"embeddings.LayerNorm.", "token_embd_norm."},
     {"embeddings.norm.", "token_embd_norm."},
     {"emb_ln.", "token_embd_norm."},
+    {"relative_attention_bias.", "blk.0.attn_rel_b."},
+    {"rel_embeddings.", "rel_embd."},
+    {"LayerNorm.", "rel_embd_norm."},
     {"final_norm.", "output_norm."},
     {"embed_tokens.", "token_embd."},
     {"norm.", "output_norm."},
@@ -298,6 +341,21 @@ constexpr Name kEncoderBlockNames[] = {
     {"ffn.lin1.", "ffn_up."},
     {"ffn.lin2.", "ffn_down."},
     {"output_layer_norm.", "layer_output_norm."},
+    // DeBERTa's.
+    {"attention.self.query_proj.", "attn_q."},
+    {"attention.self.key_proj.", "attn_k."},
+    {"attention.self.value_proj.", "attn_v."},
+    // MPNet's.
+    {"attention.attn.q.", "attn_q."},
+    {"attention.attn.k.", "attn_k."},
+    {"attention.attn.v.", "attn_v."},
+    {"attention.attn.o.", "attn_output."},
+    {"attention.LayerNorm.", "attn_output_norm."},
+    // Of Nomic's second: experts one after the other; the bias is of all together.
+    {"mlp.router.layer.", "ffn_gate_inp."},
+    {"mlp.experts.mlp.w1", "ffn_up_exps.weight"},
+    {"mlp.experts.mlp.w2", "ffn_down_exps.weight"},
+    {"mlp.experts.bias", "bellmetal.ffn_exps.bias"},
     // ModernBERT's and Nomic's.
     {"attn.Wqkv.", "attn_qkv."},
     {"attn.Wo.", "attn_output."},
@@ -315,16 +373,24 @@ constexpr Name kEncoderBlockNames[] = {
 /// What classifiers have behind the encoder. The first that fits counts.
 constexpr Name kClassifierNames[] = {
     {"pooler.dense.", "cls."},
+    {"pre_classifier.", "cls."},
     {"classifier.dense.", "cls."},
     {"head.dense.", "cls."},
     {"head.norm.", "cls.norm."},
+    {"dense.", "cls."},
     {"classifier.out_proj.", "cls.output."},
     {"classifier.", "cls.output."},
 };
 /// Heads that guess masked tokens or the next sentence, and numbers that are made anew.
-constexpr std::string_view kEncoderIdle[] = {
-    "cls.predictions.",        "cls.seq_relationship.",    "lm_head.", "decoder.", "vocab_",
-    "embeddings.position_ids", "embeddings.token_type_ids"};
+constexpr std::string_view kEncoderIdle[] = {"lm_predictions.",
+                                             "mask_predictions.",
+                                             "cls.predictions.",
+                                             "cls.seq_relationship.",
+                                             "lm_head.",
+                                             "decoder.",
+                                             "vocab_",
+                                             "embeddings.position_ids",
+                                             "embeddings.token_type_ids"};
 
 /// Matrices with a number each that are one tensor.
 constexpr Name kOuterStacks[] = {
@@ -454,6 +520,12 @@ constexpr Name kExpertNames[] = {
 };
 
 }  // namespace
+
+const FolderModel& nomic_with_experts() {
+  static constexpr FolderModel kModel = {"NomicBertModel", "nomic-bert-moe",
+                                         kEncoder | kNormsBehindSums, kNomicExpertDefaults};
+  return kModel;
+}
 
 Result<const FolderModel*> find_folder_model(std::string_view name) {
   std::string known;

@@ -41,6 +41,9 @@ struct FolderModel {
 /// Errors: kUnsupported, naming those that are known.
 Result<const FolderModel*> find_folder_model(std::string_view name);
 
+/// What NomicBertModel is where config.json has moe_every_n_layers.
+const FolderModel& nomic_with_experts();
+
 /// A number below `limit` and a dot at the front of `text`, which are taken off.
 std::optional<uint32_t> take_number(std::string_view* text, uint32_t limit);
 bool take_prefix(std::string_view* text, std::string_view prefix);

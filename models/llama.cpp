@@ -285,6 +285,33 @@ Tensor Llama::rotate(size_t block, const Tensor& x, const RopeRows& rope) const 
   return Tensor::cat(whole, 2);
 }
 
+// Source: transformers, modeling_deberta_v2.py, DisentangledSelfAttention: what a key says of a
+// distance is looked up by the distance from it, which numbers the same.
+Tensor Llama::relative_scores(size_t block, const Tensor& queries, const Tensor& keys,
+                              const SymInt& count) const {
+  const Block& b = blocks_[block];
+  const int64_t heads = config_.heads_of(block).count, width = config_.heads_of(block).length;
+  const Tensor at = Tensor::arange(count, DType::kI64, place(block).device);
+  const Tensor distance = at.unsqueeze(1) - at.unsqueeze(0);  // [query, key]
+  const Tensor number = b.relative_numbers.take(distance + int64_t{context_ - 1})
+                            .unsqueeze(0)
+                            .expand({heads, count, count})
+                            .contiguous();
+  Tensor out;
+  if (b.relative_keys.is_valid())
+    out = queries.reshape({count, heads, width})
+              .permute({1, 0, 2})
+              .matmul(b.relative_keys)
+              .contiguous()
+              .gather(2, number);
+  if (b.relative_queries.is_valid()) {
+    const Tensor of_key = b.relative_queries.matmul(keys.transpose()).contiguous();
+    const Tensor chosen = of_key.gather(1, number);
+    out = out.is_valid() ? out + chosen : chosen;
+  }
+  return (out * static_cast<double>(config_.attention_scale)).unsqueeze(1);
+}
+
 /// Scores [kv, group, count, keys] of keys that a query may not see become −infinity, and those of
 /// others fall with distance where the architecture has ALiBi.
 Tensor Llama::mask_scores(size_t block, const Tensor& scores, const SymInt& count,
@@ -441,6 +468,7 @@ Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const
   Tensor scores = grouped.matmul(factor(keys).unsqueeze(1).transpose()) *
                   static_cast<double>(config_.attention_scale);
   scores = soft_capped(scores, config_.attention_softcap);
+  if (config_.relative.span > 0) scores = scores + relative_scores(block, queries, keys, count);
   scores = mask_scores(block, scores, count, position);
   if (chosen.is_valid())
     scores = chosen.unsqueeze(1).where(scores, -std::numeric_limits<double>::infinity());

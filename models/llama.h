@@ -190,6 +190,7 @@ class Llama {
     Projection latent_in, latent_out;  ///< of ExpertConfig::latent; invalid without
     Norm latent_norm;                  ///< of the sum of what they give
     Tensor gate_bias, up_bias, down_bias;
+    Tensor sum_bias;  ///< [embedding length], added to what all of them give; invalid without
     Tensor gate_scale, up_scale, down_scale;  ///< [experts]: of the products; invalid without
     Matrix shared_router;  ///< [1, embedding length]: how much the shared expert counts
     Tensor input_scale;    ///< [embedding length]: of what the router reads; invalid without
@@ -280,8 +281,12 @@ class Llama {
     Experts experts;
     Tensor sinks;  ///< [heads]; invalid without kSinks
     /// [2 · context − 1, heads]: what is added to scores of keys so far from the query, from the
-    /// farthest before it to the farthest behind. Invalid without kDistanceBias.
+    /// farthest before it to the farthest behind. Invalid without LlamaConfig::distance_buckets.
     Tensor distance_bias;
+    /// [heads, length, 2 · span] and [heads, 2 · span, length]: keys and queries of distances, of
+    /// LlamaConfig::relative; invalid without.
+    Tensor relative_keys, relative_queries;
+    Tensor relative_numbers;  ///< [2 · context − 1]: which of these a distance has, likewise
     Cross cross;
     Index index;
     LayerInput layer_input;
@@ -367,6 +372,9 @@ class Llama {
   static bool rounds_attention(const Tensor& queries, DType kept, const SymInt& count);
   /// Of [..., heads' axes, keys] scores; `axes`: the shape of the sinks, if there are any.
   Tensor shares_of(size_t block, const Tensor& scores, const Shape& axes) const;
+  /// What distances add to scores, [kv, 1, count, keys]; see LlamaConfig::relative.
+  Tensor relative_scores(size_t block, const Tensor& queries, const Tensor& keys,
+                         const SymInt& count) const;
   Tensor mask_scores(size_t block, const Tensor& scores, const SymInt& count,
                      const SymInt& position) const;
   const Place& place(size_t block) const { return places_[place_of_block_[block]]; }

@@ -69,7 +69,9 @@ constexpr Architecture kArchitectures[] = {
      "attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla "
      "attention.value_length_mla ssm.conv_kernel kda.head_dim kda.safe_gate kda.gate_lower_bound "
      "swiglu_clamp_exp swiglu_clamp_shexp"},
-    {"bert", kNone, kLayer, kPlain, kGelu, kEncoder | kPositionTable, 0, ""},
+    // MPNet is BERT whose scores have a number for each distance; only folders have it.
+    {"bert", kNone, kLayer, kPlain, kGelu, kEncoder | kPositionTable, 0,
+     "attention.relative_buckets_count"},
     {"bitnet", kHalves, kRms, kGated, kSilu, kSubNorms, 0, "hidden_activation"},
     {"bloom", kNone, kLayer, kPlain, kGelu, kAlibi | kEmbeddingNorm, 0, ""},
     {"chatglm", kInter, kRms, kFused, kSilu, 0, 0, ""},
@@ -88,6 +90,9 @@ constexpr Architecture kArchitectures[] = {
     {"deepseek2-ocr", kHalves, kRms, kGated, kSilu, kMoe, 0, ""},
     {"deepseek32", kInter, kRms, kGated, kSilu, kMoe | kLatent | kSigmoidGating | kIndexed, 0,
      BM_LATENT_KEYS BM_INDEXER_KEYS},
+    // Of folders alone.
+    {"deberta-v2", kNone, kLayer, kPlain, kGelu, kEncoder, 0,
+     "attention.relative_span attention.relative_limit attention.relative_parts"},
     {"dots1", kHalves, kRms, kGated, kSilu, kMoe, 0, ""},
     {"ernie4_5", kInter, kRms, kGated, kSilu, 0, 0, ""},
     {"ernie4_5-moe", kInter, kRms, kGated, kSilu, kNormMoe, 0, ""},
@@ -286,7 +291,8 @@ constexpr Architecture kArchitectures[] = {
 };
 
 /// Files that are no language model of the kind known here, and what they are instead or need
-/// besides. With the rows above these are all names of llama.cpp (libllama 0.7.0, llama-arch.cpp).
+/// besides. With the rows above but deberta-v2 these are all names of llama.cpp (libllama 0.7.0,
+/// llama-arch.cpp).
 struct Refused {
   const char *name, *why;
 };

@@ -322,8 +322,9 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   c->qkv_limit = BM_TRY(scale_or(file, *c, "attention.clamp_kqv", 0));
   if (c->architecture == "k2-horizon") BM_TRY(read_horizon(file, p, c));
   // In encoders half of them are of what comes later; half of each kind are of one distance each.
-  if (c->row->has(kDistanceBias)) {
-    const std::string key = p + "attention.relative_buckets_count";
+  const std::string key = p + "attention.relative_buckets_count";
+  const bool may_have = has_key(*c->row, "attention.relative_buckets_count");
+  if (c->row->has(kDistanceBias) || (may_have && file.find(key) != nullptr)) {
     c->distance_buckets = BM_TRY(need(file, key, 128));
     if (c->distance_buckets % 4 != 0)
       return fail(Code::kCorrupt, "metadata {} {} is not a multiple of 4", key,
@@ -332,6 +333,20 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
       return fail(Code::kUnsupported,
                   "metadata {}attention.head_count_kv {} is not the number of heads, {}", p,
                   c->head_count_kv, c->head_count);
+  }
+  if (has_key(*c->row, "attention.relative_span")) {
+    c->relative.span = BM_TRY(need(file, p + "attention.relative_span", 1u << 16));
+    c->relative.limit = BM_TRY(file.get_u32(p + "attention.relative_limit", 0));
+    const std::string parts(BM_TRY(file.get_string(p + "attention.relative_parts", "c2p p2c")));
+    c->relative.of_query = parts.find("c2p") != parts.npos;
+    c->relative.of_key = parts.find("p2c") != parts.npos;
+    if (c->relative.limit != 0 && c->relative.limit <= c->relative.span / 2 + 1)
+      return fail(Code::kCorrupt, "metadata {0}attention.relative_limit {1} is too small for {2}",
+                  p, c->relative.limit, c->relative.span);
+    // What is compared has as many parts, each of which has a share in the scores.
+    c->attention_scale =
+        1 / std::sqrt(static_cast<float>(c->head_length) *
+                      static_cast<float>(1 + int{c->relative.of_query} + int{c->relative.of_key}));
   }
   if (c->row->has(kAlibi))
     c->alibi_bias = BM_TRY(scale_or(file, *c, "attention.max_alibi_bias", 8));

@@ -112,6 +112,14 @@ struct IndexerConfig {
   bool rotates_tail = false;  ///< what is rotated comes last, not first
 };
 
+/// Disentangled attention: scores have what a query says of a distance and what a distance says of
+/// a key. Source: "DeBERTa" (He and others, 2020), section 3.1.
+struct RelativeConfig {
+  uint32_t span = 0;   ///< distances in each direction that are told apart; 0: no such attention
+  uint32_t limit = 0;  ///< distance from which on all are alike; 0: span is it, and none share one
+  bool of_query = true, of_key = true;  ///< which of the two there is
+};
+
 /// Blocks with a state: of a head [length of values, length of keys]. Heads share keys by groups.
 /// Those of Mamba-1 are channels: heads of one value.
 struct RecurrentConfig {
@@ -212,8 +220,9 @@ struct LlamaConfig {
   bool has_l2_norm = false;  ///< rotated queries and keys are divided by their root mean square
   float qkv_limit = 0.0F;    ///< queries, keys and values are clipped to ±limit; 0: they are not
   uint32_t distance_buckets = 0;  ///< of learned numbers for distances; 0: there are none
-  float alibi_bias = 0.0F;        ///< largest slope's exponent; see llama.cpp, ggml_soft_max_ext()
-  bool is_parallel = false;       ///< kParallelBlock, or the file says so
+  RelativeConfig relative;
+  float alibi_bias = 0.0F;   ///< largest slope's exponent; see llama.cpp, ggml_soft_max_ext()
+  bool is_parallel = false;  ///< kParallelBlock, or the file says so
   std::vector<int32_t> suppressed;  ///< tokens that are never written
   bool has_tied_output = false;
   bool is_causal = true;  ///< false: every token sees all others, and hidden states are the result

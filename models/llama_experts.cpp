@@ -128,6 +128,7 @@ Tensor Llama::mix_experts(size_t block, const Tensor& x, const Tensor& routed) c
                    .reshape({m, used, width});
   if (!weighs_inputs) out = out.contiguous() * weights.unsqueeze(2);
   out = out.sum({1});
+  if (w.sum_bias.is_valid()) out = out + w.sum_bias.cast(DType::kF32);
   if (w.adjugate_up.is_valid()) out = out + mix_adjugates(block, of_pair, chosen, weights);
   // Source: "LatentMoE" (NVIDIA, 2026); llama.cpp, src/models/nemotron-h.cpp, kimi-k3.cpp.
   if (e.latent > 0)

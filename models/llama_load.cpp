@@ -651,6 +651,60 @@ class LlamaLoader {
       b->attention_sub_norm = BM_TRY(load_norm(p + "attn_sub_norm", {q}, Need::kYes));
     b->query_norm = BM_TRY(load_head_norm(p + "attn_q_norm", kind.count, kind.length));
     if (has_kv) b->key_norm = BM_TRY(load_head_norm(p + "attn_k_norm", kind.count_kv, kind.length));
+    return c.relative.span > 0 ? load_distances(kind, b) : Status{};
+  }
+
+  /// What every block makes of the distances' embeddings, once and for all texts. Source:
+  /// transformers, modeling_deberta_v2.py, make_log_bucket_position().
+  Status load_distances(const HeadKind& kind, Llama::Block* b) {
+    const LlamaConfig& c = model_->config_;
+    const RelativeConfig& r = c.relative;
+    const uint64_t width = c.embedding_length, all = 2 * uint64_t{r.span};
+    const GgufTensor& t = *BM_TRY(find("rel_embd.weight", {width, all}));
+    std::array<std::vector<float>, 2> norm;
+    for (size_t i = 0; i < 2; ++i) {
+      const std::string name = i == 0 ? "rel_embd_norm.weight" : "rel_embd_norm.bias";
+      if (file_->find_tensor(name) == nullptr) continue;
+      const GgufTensor& part = *BM_TRY(find(name, {width}));
+      norm[i].resize(width);
+      BM_TRY(dequantize_row(part.type, part.data, norm[i]));
+    }
+    if (!is_loading_) return {};
+    std::vector<float> rows(t.value_count);
+    BM_TRY(dequantize_row(t.type, t.data, rows));
+    const auto m = static_cast<int64_t>(all), n = static_cast<int64_t>(width),
+               heads = int64_t{kind.count}, length = int64_t{kind.length};
+    Tensor embedded = Tensor::from(rows, {m, n}, device_name());
+    if (!norm[0].empty()) {
+      const Tensor gain = Tensor::from(norm[0], {n}, device_name());
+      const Tensor shift = norm[1].empty() ? Tensor() : Tensor::from(norm[1], {n}, device_name());
+      embedded = embedded.layer_norm(gain, shift, static_cast<double>(c.norm_epsilon));
+    }
+    const QuantisedActivations read(embedded.contiguous());
+    const Tensor joined =
+        b->qkv.matrix.is_valid() ? Llama::project(read, b->qkv).contiguous() : Tensor();
+    const auto made = [&](const Llama::Projection& own, int64_t part) {
+      const int64_t first = part * heads * length;
+      const Tensor out = joined.is_valid() ? joined.slice(1, {first, first + heads * length})
+                                           : Llama::project(read, own);
+      return out.reshape({m, heads, length});
+    };
+    if (r.of_query) b->relative_keys = made(b->key, 1).permute({1, 2, 0}).contiguous().realize();
+    if (r.of_key) b->relative_queries = made(b->query, 0).permute({1, 0, 2}).contiguous().realize();
+    std::vector<int64_t> numbers;
+    const int64_t farthest = int64_t{model_->context_} - 1, span = r.span, exact = span / 2;
+    for (int64_t d = -farthest; d <= farthest; ++d) {
+      const int64_t distance = std::abs(d);
+      int64_t bucket = distance;
+      if (r.limit > 0 && distance > exact) {  // in float32, as those that trained it
+        const float whole = std::log(static_cast<float>(r.limit - 1) / static_cast<float>(exact));
+        const float share =
+            std::log(static_cast<float>(distance) / static_cast<float>(exact)) / whole;
+        bucket = exact + static_cast<int64_t>(std::ceil(share * static_cast<float>(exact - 1)));
+      }
+      numbers.push_back(std::clamp<int64_t>((d < 0 ? -bucket : bucket) + span, 0, 2 * span - 1));
+    }
+    b->relative_numbers = Tensor::from(numbers, {2 * farthest + 1}, device_name());
     return {};
   }
 
@@ -1033,6 +1087,8 @@ class LlamaLoader {
     BM_TRY(load_optional(x.gate_bias, p + "ffn_gate_exps.bias", {e.length, e.count}));
     BM_TRY(load_optional(x.up_bias, p + "ffn_up_exps.bias", {e.length, e.count}));
     BM_TRY(load_optional(x.down_bias, p + "ffn_down_exps.bias", {width, e.count}));
+    // Nomic's, of folders: llama.cpp's converter leaves it out.
+    BM_TRY(load_optional(x.sum_bias, p + "bellmetal.ffn_exps.bias", {width}));
     // Numbers of 4 bits may have a scale of the whole matrix. Source: llama.cpp, build_moe_ffn().
     const bool is_fused_gate = file_->find_tensor(p + "ffn_gate_up_exps.weight") != nullptr;
     BM_TRY(load_optional(x.gate_scale, p + "ffn_gate_exps.scale", {e.count}));

@@ -51,7 +51,7 @@ Result<VocabDefaults> defaults_for(const std::string& model, const std::string& 
         .add_bos = true, .add_space_prefix = true, .bos = 1, .eos = 2, .unknown = 0};
   if (model == "t5")
     return VocabDefaults{.add_eos = true, .add_space_prefix = true, .eos = 1, .unknown = 2};
-  if (model == "gpt2") {
+  if (model == "gpt2" || model == "hybriddna") {
     BM_TRY(check_pre_key(pre));
     const bool is_roberta = pre == "jina-v1-en" || pre == "jina-v2-code" || pre == "roberta-bpe";
     return VocabDefaults{.add_bos = BM_TRY(Splitter::create(pre)).adds_bos(),
@@ -67,6 +67,9 @@ Result<VocabDefaults> defaults_for(const std::string& model, const std::string& 
                          .unknown = 100,
                          .eos_key = "tokenizer.ggml.seperator_token_id"};
   if (model == "rwkv") return VocabDefaults{};
+  if (model == "plamo2" || model == "plamo3")
+    return VocabDefaults{.bos = 1, .eos = 2, .unknown = 0};
+  if (model == "whitespace") return VocabDefaults{};
   if (model == "gemma4") return VocabDefaults{.add_bos = pre != "sarvam-moe" && pre != "mmbert"};
   return fail(Code::kUnsupported, "tokenizer.ggml.model {} is not supported", quote_name(model));
 }
@@ -77,11 +80,20 @@ Result<std::unique_ptr<TokenModel>> make_model(const GgufFile& file, TokenizerPa
   if (parts.model == "bert") return make_wordpiece_model(file, parts.vocab);
   if (parts.model == "rwkv") return make_rwkv_model(file, parts.vocab);
   if (parts.model == "gemma4")
-    return make_character_bpe_model(file, parts.vocab, parts.pre == "mmbert");
+    return make_character_bpe_model(
+        file, parts.vocab,
+        parts.pre == "mmbert" ? CharacterRuns::kMarkedWords : CharacterRuns::kLines);
+  if (parts.model == "whitespace")
+    return make_character_bpe_model(file, parts.vocab, CharacterRuns::kWords);
+  if (parts.model.starts_with("plamo"))
+    return make_plamo_model(file, parts.vocab, parts.model == "plamo3");
+  if (parts.model == "hybriddna") return make_dna_model(file, parts.vocab, parts.pre);
   return make_bpe_model(file, parts.vocab, parts.pre);
 }
 
-bool is_sentencepiece(std::string_view model) { return model == "llama" || model == "t5"; }
+bool has_scores(std::string_view model) {
+  return model == "llama" || model == "t5" || model == "plamo2" || model == "plamo3";
+}
 
 Status index_specials(TokenizerParts& parts) {
   const Vocab& vocab = parts.vocab;
@@ -222,11 +234,20 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const GgufFile& file) {
           "vocab.json are not)",
           BM_TRY(file.get_string("bellmetal.missing_tokenizer")));
     parts->model = BM_TRY(file.get_string("tokenizer.ggml.model"));
-    if (parts->model == "gpt2") parts->pre = BM_TRY(file.get_string("tokenizer.ggml.pre", ""));
+    if (parts->model == "gpt2" || parts->model == "hybriddna" || parts->model == "whitespace")
+      parts->pre = BM_TRY(file.get_string("tokenizer.ggml.pre", ""));
+    if (parts->pre == "whitespace") {
+      parts->model = "whitespace";
+    } else if (parts->model == "whitespace") {
+      return fail(Code::kUnsupported,
+                  "tokenizer.ggml.model \"whitespace\" with tokenizer.ggml.pre {}: only "
+                  "\"whitespace\" is supported",
+                  quote_name(parts->pre));
+    }
     if (std::ranges::find(kCharacterPres, parts->pre) != std::end(kCharacterPres))
       parts->model = "gemma4";
     const VocabDefaults defaults = BM_TRY(defaults_for(parts->model, parts->pre));
-    parts->vocab = BM_TRY(load_vocab(file, defaults, is_sentencepiece(parts->model)));
+    parts->vocab = BM_TRY(load_vocab(file, defaults, has_scores(parts->model)));
     parts->algorithm = BM_TRY(make_model(file, *parts));
     // Source: llama.cpp, src/llama-vocab.cpp: of byte-level models.
     if (parts->model == "gpt2")

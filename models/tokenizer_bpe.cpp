@@ -2,7 +2,10 @@
 // of the merge list. Source of the rules: openai/gpt-2, encoder.py; ignore_merges as in
 // huggingface/tokenizers.
 // Gemma 4 joins characters instead, in lines, with marks for spaces as SentencePiece has them.
-// Source: llama.cpp, llama-vocab.cpp, LLAMA_VOCAB_PRE_TYPE_GEMMA4.
+// Source: llama.cpp, llama-vocab.cpp, LLAMA_VOCAB_PRE_TYPE_GEMMA4. The Chinese Jina v2 joins the
+// characters of words between white space: LLAMA_VOCAB_PRE_TYPE_WHITESPACE.
+
+#include <utf8proc.h>
 
 #include <algorithm>
 #include <optional>
@@ -204,10 +207,11 @@ class BpeModel final : public TokenModel {
 
 class CharacterBpeModel final : public TokenModel {
  public:
-  CharacterBpeModel(const Vocab& vocab, Symbols symbols, bool has_marked_words)
-      : vocab_(vocab), symbols_(std::move(symbols)), has_marked_words_(has_marked_words) {}
+  CharacterBpeModel(const Vocab& vocab, Symbols symbols, CharacterRuns runs, bool is_lowercase)
+      : vocab_(vocab), symbols_(std::move(symbols)), runs_(runs), is_lowercase_(is_lowercase) {}
 
   void encode(std::string_view text, bool starts_text, std::vector<int32_t>& out) const override {
+    if (runs_ == CharacterRuns::kWords) return encode_between_spaces(text, out);
     std::string escaped = starts_text && vocab_.add_space_prefix ? std::string(kSpaceMark) : "";
     for (const char c : text) c == ' ' ? escaped += kSpaceMark : escaped += c;
     WordMerger merger(symbols_);
@@ -217,7 +221,7 @@ class CharacterBpeModel final : public TokenModel {
           is_break ? escaped.find_first_not_of('\n', begin) : escaped.find('\n', begin);
       const size_t end = found == escaped.npos ? escaped.size() : found;
       const std::string_view run = std::string_view(escaped).substr(begin, end - begin);
-      if (has_marked_words_ && !is_break)
+      if (runs_ == CharacterRuns::kMarkedWords && !is_break)
         encode_words(merger, run, out);
       else
         encode_run(merger, run, is_break, out);
@@ -226,6 +230,25 @@ class CharacterBpeModel final : public TokenModel {
   }
 
  private:
+  void encode_between_spaces(std::string_view text, std::vector<int32_t>& out) const {
+    WordMerger merger(symbols_);
+    std::string run;
+    const auto flush = [&] {
+      if (!run.empty()) encode_run(merger, run, false, out);
+      run.clear();
+    };
+    for (size_t pos = 0; pos < text.size();) {
+      const CodePoint c = decode_utf8(text, pos);
+      const auto value = static_cast<utf8proc_int32_t>(c.value);
+      if ((char_classes(c.value) & kSpace) != 0)
+        flush();
+      else
+        append_utf8(run, is_lowercase_ ? static_cast<char32_t>(utf8proc_tolower(value)) : c.value);
+      pos += c.length;
+    }
+    flush();
+  }
+
   /// Every mark begins a word, and so does a line. Source: huggingface/tokenizers,
   /// pre_tokenizers/metaspace.rs; of lines what llama.cpp does.
   void encode_words(WordMerger& merger, std::string_view line, std::vector<int32_t>& out) const {
@@ -247,14 +270,71 @@ class CharacterBpeModel final : public TokenModel {
       const std::string_view text = run.substr(part.begin, part.length);
       if (const auto token = vocab_.by_text.find(text); token != vocab_.by_text.end())
         out.push_back(token->second);
-      else
+      else if (runs_ != CharacterRuns::kWords)
         append_byte_fallback(vocab_, text, out);
+      else
+        append_bytes(text, out);
     }
+  }
+
+  /// Those that have a token; the others are left out, as llama.cpp leaves them.
+  void append_bytes(std::string_view text, std::vector<int32_t>& out) const {
+    for (const char c : text)
+      if (const int32_t id = vocab_.byte_tokens[static_cast<uint8_t>(c)]; id >= 0)
+        out.push_back(id);
   }
 
   const Vocab& vocab_;
   Symbols symbols_;
-  bool has_marked_words_;
+  CharacterRuns runs_;
+  bool is_lowercase_;  ///< of CharacterRuns::kWords
+};
+
+/// Source: llama.cpp, llama-vocab.cpp, llm_tokenizer_hybriddna_session.
+class DnaModel final : public TokenModel {
+ public:
+  struct Roles {
+    int32_t begin, end, unknown;
+  };
+  static constexpr std::string_view kBegin = "<dna>", kEnd = "</dna>", kUnknown = "<oov>";
+  /// Ends the names of sixes, so that they are no words (U+E000).
+  static constexpr std::string_view kMark = "\xee\x80\x80";
+
+  DnaModel(const Vocab& vocab, std::unique_ptr<TokenModel> words, Roles roles)
+      : vocab_(vocab), words_(std::move(words)), roles_(roles) {}
+
+  void encode(std::string_view text, bool starts_text, std::vector<int32_t>& out) const override {
+    while (!text.empty()) {
+      const size_t begin = text.find(kBegin);
+      if (begin > 0) words_->encode(text.substr(0, begin), starts_text, out);
+      if (begin == text.npos) return;
+      out.push_back(roles_.begin);
+      text.remove_prefix(begin + kBegin.size());
+      const size_t end = text.find(kEnd);
+      encode_bases(text.substr(0, end), out);
+      if (end == text.npos) return;
+      out.push_back(roles_.end);
+      text.remove_prefix(end + kEnd.size());
+    }
+  }
+
+ private:
+  /// Bytes, not characters; the last six are filled up with A.
+  void encode_bases(std::string_view bases, std::vector<int32_t>& out) const {
+    constexpr size_t kBases = 6;
+    for (; !bases.empty(); bases.remove_prefix(std::min(kBases, bases.size()))) {
+      std::string six(bases.substr(0, kBases));
+      for (char& c : six)
+        if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 32);
+      six.resize(kBases, 'A');
+      const auto found = vocab_.by_text.find(six += kMark);
+      out.push_back(found == vocab_.by_text.end() ? roles_.unknown : found->second);
+    }
+  }
+
+  const Vocab& vocab_;
+  std::unique_ptr<TokenModel> words_;
+  Roles roles_;
 };
 
 /// Fills in Token::bytes and the byte tokens; gives the tokens that merging can reach, by their
@@ -294,9 +374,24 @@ Result<std::unique_ptr<TokenModel>> make_bpe_model(const GgufFile& file, Vocab& 
                                     std::move(words));
 }
 
+Result<std::unique_ptr<TokenModel>> make_dna_model(const GgufFile& file, Vocab& vocab,
+                                                   std::string_view pre) {
+  auto words = BM_TRY(make_bpe_model(file, vocab, pre));
+  const auto begin = vocab.find(DnaModel::kBegin), end = vocab.find(DnaModel::kEnd),
+             unknown = vocab.find(DnaModel::kUnknown);
+  if (!begin || !end || !unknown) return words;
+  for (size_t i = static_cast<size_t>(*unknown) + 1; i < vocab.tokens.size(); ++i) {
+    std::string& bytes = vocab.tokens[i].bytes;
+    if (bytes.ends_with(DnaModel::kMark)) bytes.resize(bytes.size() - DnaModel::kMark.size());
+  }
+  return std::make_unique<DnaModel>(vocab, std::move(words),
+                                    DnaModel::Roles{*begin, *end, *unknown});
+}
+
 Result<std::unique_ptr<TokenModel>> make_character_bpe_model(const GgufFile& file, Vocab& vocab,
-                                                             bool has_marked_words) {
-  if (!can_express_all_bytes(vocab))
+                                                             CharacterRuns runs) {
+  // Of words without white space characters that have no token are left out.
+  if (runs != CharacterRuns::kWords && !can_express_all_bytes(vocab))
     return fail(Code::kUnsupported,
                 "the vocabulary has neither all byte tokens nor an unknown token");
   fill_sentencepiece_bytes(vocab);
@@ -304,7 +399,9 @@ Result<std::unique_ptr<TokenModel>> make_character_bpe_model(const GgufFile& fil
   const auto merges = BM_TRY(file.get_strings("tokenizer.ggml.merges"));
   for (size_t i = 0; i < merges.size(); ++i)
     BM_TRY(symbols.add_merge(nullptr, merges[i], static_cast<uint32_t>(i)));
-  return std::make_unique<CharacterBpeModel>(vocab, std::move(symbols), has_marked_words);
+  const bool is_lowercase = runs == CharacterRuns::kWords &&
+                            BM_TRY(file.get_bool("tokenizer.ggml.normalizer.lowercase", false));
+  return std::make_unique<CharacterBpeModel>(vocab, std::move(symbols), runs, is_lowercase);
 }
 
 }  // namespace bm::models

@@ -34,8 +34,20 @@ Result<std::unique_ptr<TokenModel>> make_spm_model(const GgufFile& file, Vocab& 
 Result<std::unique_ptr<TokenModel>> make_unigram_model(const GgufFile& file, Vocab& vocab);
 Result<std::unique_ptr<TokenModel>> make_bpe_model(const GgufFile& file, Vocab& vocab,
                                                    std::string_view pre);
+/// DNA between "<dna>" and "</dna>" is cut in sixes, all else as by make_bpe_model().
+Result<std::unique_ptr<TokenModel>> make_dna_model(const GgufFile& file, Vocab& vocab,
+                                                   std::string_view pre);
+/// What merges of characters join.
+enum class CharacterRuns : uint8_t {
+  kLines,        ///< spaces are marks; lines, and runs of line feeds
+  kMarkedWords,  ///< likewise; a mark begins a word
+  kWords,        ///< runs without white space, which is dropped
+};
 Result<std::unique_ptr<TokenModel>> make_character_bpe_model(const GgufFile& file, Vocab& vocab,
-                                                             bool has_marked_words);
+                                                             CharacterRuns runs);
+/// `cuts_first`: PLaMo 3, which cuts texts at markers and long runs before.
+Result<std::unique_ptr<TokenModel>> make_plamo_model(const GgufFile& file, Vocab& vocab,
+                                                     bool cuts_first);
 Result<std::unique_ptr<TokenModel>> make_wordpiece_model(const GgufFile& file, Vocab& vocab);
 Result<std::unique_ptr<TokenModel>> make_rwkv_model(const GgufFile& file, Vocab& vocab);
 

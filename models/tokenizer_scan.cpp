@@ -366,6 +366,23 @@ size_t scan_exaone_moe(std::string_view text, size_t pos) {
   return scan_space(text, pos, true);
 }
 
+size_t scan_k2_horizon(std::string_view text, size_t pos) {
+  if (const size_t n = scan_contraction(text, pos, true)) return n;
+  const auto is_letter = [](const Char& c) {
+    return c.is(kLetter | kMark) || c.value == 0x200C || c.value == 0x200D;
+  };
+  const Char first = char_at(text, pos);
+  if (first.length == 0) return 0;
+  if (is_word_prefix(first)) {
+    const size_t begin = pos + first.length, end = run_end(text, begin, is_letter);
+    if (end > begin) return end - pos;
+  }
+  if (const size_t n = run_end(text, pos, is_letter) - pos) return n;
+  if (const size_t n = run_of(text, pos, kNumber, 3) - pos) return n;
+  if (const size_t n = scan_other(text, pos, kLetter | kNumber, "\r\n")) return n;
+  return scan_space(text, pos, true);
+}
+
 size_t scan_newline(std::string_view text, size_t pos) {
   return run_of(text, pos, kNewline, 1) - pos;
 }

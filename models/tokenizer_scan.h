@@ -28,6 +28,7 @@ size_t scan_seed_coder(std::string_view text, size_t pos);
 size_t scan_minicpm5(std::string_view text, size_t pos);
 size_t scan_no_contractions(std::string_view text, size_t pos);  ///< qwen2 without 's, 't, …
 size_t scan_exaone_moe(std::string_view text, size_t pos);
+size_t scan_k2_horizon(std::string_view text, size_t pos);
 
 size_t scan_newline(std::string_view text, size_t pos);          ///< [\r\n]
 size_t scan_line(std::string_view text, size_t pos);             ///< [^\n]+|\n+

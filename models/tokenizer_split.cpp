@@ -141,6 +141,11 @@ constexpr std::array kExaoneMoe = {
     SplitStep{BM_CONTRACTION R"(|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N})"
                              R"(| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)",
               scan_exaone_moe}};
+// Joiners hold the letters of a word together.
+constexpr std::array kK2Horizon = {
+    SplitStep{BM_CONTRACTION R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}\x{200C}\x{200D}]+|\p{N}{1,3})"
+                             R"(| ?[^\s\p{L}\p{N}]+[\r\n]*)" BM_SPACES,
+              scan_k2_horizon}};
 constexpr size_t kMaxGroupedBytes = 1024;
 constexpr std::array kSuperbpe = {kNumbersStep, SplitStep{R"((?=(?:\d{3})+(?!\d)))", nullptr,
                                                           cut_before_threes, kMaxGroupedBytes}};
@@ -246,6 +251,7 @@ constexpr SplitPreset kPresets[] = {
     {"laguna", kLaguna},
     {"exaone-moe", kExaoneMoe},
     {"superbpe", kSuperbpe},
+    {"k2-horizon", kK2Horizon},
 };
 
 // Limits of one match. The patterns need at most a few backtracks per character of a run, so texts

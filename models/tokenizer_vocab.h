@@ -28,9 +28,9 @@ enum class TokenType : uint8_t {
 /// Ends of a turn or message in the chat formats of Llama 3, ChatML, Gemma, GPT-2, DeepSeek and
 /// others, for files that name only one of them.
 inline constexpr std::string_view kEndNames[] = {
-    "<|eot_id|>",    "<|eom_id|>",    "<|im_end|>",    "<|end_of_text|>",
-    "<|endoftext|>", "<end_of_turn>", "<|endofturn|>", "<｜end▁of▁sentence｜>",
-    "<EOT>",         "<|return|>",
+    "<|eot_id|>",    "<|eom_id|>",    "<|im_end|>",     "<|end_of_text|>",
+    "<|endoftext|>", "<end_of_turn>", "<|endofturn|>",  "<｜end▁of▁sentence｜>",
+    "<EOT>",         "<|return|>",    "<|ifm|im_end|>",
 };
 
 /// Roles of tokens that stand around the texts before and behind a gap to be filled, and of those
@@ -48,6 +48,7 @@ inline constexpr std::pair<FillRole, std::string_view> kFillNames[] = {
     {FillRole::kPrefix, "<PRE>"},
     {FillRole::kPrefix, "▁<PRE>"},
     {FillRole::kPrefix, "<|code_prefix|>"},
+    {FillRole::kPrefix, "<|plamo:fim_prefix|>"},
     {FillRole::kSuffix, "<|fim_suffix|>"},
     {FillRole::kSuffix, "<fim-suffix>"},
     {FillRole::kSuffix, "<fim_suffix>"},
@@ -55,6 +56,7 @@ inline constexpr std::pair<FillRole, std::string_view> kFillNames[] = {
     {FillRole::kSuffix, "<SUF>"},
     {FillRole::kSuffix, "▁<SUF>"},
     {FillRole::kSuffix, "<|code_suffix|>"},
+    {FillRole::kSuffix, "<|plamo:fim_suffix|>"},
     {FillRole::kMiddle, "<|fim_middle|>"},
     {FillRole::kMiddle, "<fim-middle>"},
     {FillRole::kMiddle, "<fim_middle>"},
@@ -62,6 +64,7 @@ inline constexpr std::pair<FillRole, std::string_view> kFillNames[] = {
     {FillRole::kMiddle, "<MID>"},
     {FillRole::kMiddle, "▁<MID>"},
     {FillRole::kMiddle, "<|code_middle|>"},
+    {FillRole::kMiddle, "<|plamo:fim_middle|>"},
     {FillRole::kPad, "<|fim_pad|>"},
     {FillRole::kPad, "<fim-pad>"},
     {FillRole::kPad, "<fim_pad>"},
@@ -70,6 +73,7 @@ inline constexpr std::pair<FillRole, std::string_view> kFillNames[] = {
     {FillRole::kRepository, "<fim-repo>"},
     {FillRole::kRepository, "<reponame>"},
     {FillRole::kSeparator, "<|file_sep|>"},
+    {FillRole::kSeparator, "<|plamo:file_separator|>"},
 };
 
 struct Token {

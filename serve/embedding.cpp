@@ -97,8 +97,16 @@ Embedding::~Embedding() {
 ApiResult<std::vector<models::TokenPair>> Embedding::encode() const {
   std::vector<models::TokenPair> out;
   for (const std::vector<int32_t>& tokens : request_.token_lists) out.push_back({.tokens = tokens});
+  const models::EmbeddingHead& head = model_.embedding_head();
+  const std::optional<std::string> prompt = head.prompt_of(request_.prompt_name);
+  if (!prompt)
+    return tl::unexpected<ApiError>(ApiError{
+        .message = head.prompt_names().empty() ? "this model has no prompts"
+                                               : "this model's prompts are " + head.prompt_names(),
+        .param = "prompt_name",
+        .code = "invalid_value"});
   for (const std::string& text : request_.texts) {
-    auto tokens = model_.tokenizer().encode(text);
+    auto tokens = model_.tokenizer().encode(*prompt + text);
     if (!tokens) return tl::unexpected<ApiError>(api_error(tokens.error()));
     out.push_back({.tokens = std::move(*tokens)});
   }

@@ -304,6 +304,9 @@ ApiResult<EmbeddingRequest> parse_embedding(std::string_view body, const Request
     f.wrong("encoding_format", "\"float\" or \"base64\"");
   r.is_base64 = format == "base64";
   take_limit(f, "dimensions", 1, &r.dimensions);
+  if (f.find("prompt_name")) f.text("prompt_name", &r.prompt_name.emplace());
+  if (r.prompt_name && !r.token_lists.empty())
+    f.wrong("prompt_name", "absent where the input is tokens");
   f.ignore({"user"});
   if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
   return r;

@@ -154,6 +154,8 @@ struct EmbeddingRequest {
   bool is_base64 = false;
   bool is_native = false;  ///< answered as llama-server's /embedding
   int32_t norm = 2;        ///< see parse_native_embedding()
+  /// Which of the model's prompts is put before each text; "" for none; its default without.
+  std::optional<std::string> prompt_name;
 };
 ApiResult<EmbeddingRequest> parse_embedding(std::string_view body,
                                             const RequestLimits& limits = {});

@@ -35,6 +35,21 @@ WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {
     "required": ["city", "days"], "additionalProperties": False}}}
 
 
+def word_tokenizer():
+    """The tokenizer.json of a small WordPiece."""
+    letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "panda", "bear", "##s", "a", "what", "is", "it", "the", "?", ".", "(", ")", *("##" + c for c in letters)]
+    names += [c for c in letters if c not in names][:64 - len(names)]
+    added = {"special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return {
+        "added_tokens": [{"id": i, "content": name, **added} for i, name in enumerate(names[:5])],
+        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True},
+        "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+                  "vocab": {name: i for i, name in enumerate(names)}}}
+
+
 class Server:
     """A server on a port of its own; its log is read by a thread."""
 
@@ -1094,28 +1109,48 @@ class ServeSlow(unittest.TestCase):
             self.skipTest("no NumPy")
         documents = ["hi", "it is a bear", "The giant panda (Ailuropoda melanoleuca) is a bear species endemic to China.", "panda panda"]
         scores = [-1.568190, -1.733746, -1.128238, -1.476414]
-        letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
-        names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "panda", "bear", "##s", "a", "what", "is", "it", "the", "?", ".", "(", ")", *("##" + c for c in letters)]
-        names += [c for c in letters if c not in names][:64 - len(names)]
-        added = {"special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-        tokenizer = {
-            "added_tokens": [{"id": i, "content": name, **added} for i, name in enumerate(names[:5])],
-            "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True},
-            "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
-            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-            "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
-                      "vocab": {name: i for i, name in enumerate(names)}}}
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run([sys.executable, "tests/oracle/hugging_face_folder.py", "--random", folder,
                             "bert-rank --tensor cls --vocab 64 --seed 3 --context 512"], check=True)
             with open(f"{folder}/0/tokenizer.json", "w") as f:
-                json.dump(tokenizer, f)
+                json.dump(word_tokenizer(), f)
             server = Server(model=f"m={folder}/0")
             status, _, data = server.ask("POST", "/v1/rerank", {"query": "what is a panda?", "documents": documents})
             self.assertEqual(status, 200, data)
             got = {r["index"]: r["relevance_score"] for r in json.loads(data)["results"]}
             for i, want in enumerate(scores):
                 self.assertAlmostEqual(got[i], want, delta=1e-5)
+            self.assertEqual(server.stop(), 0)
+
+    def test_prompts_of_a_folder(self):
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            self.skipTest("no NumPy")
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([sys.executable, "tests/oracle/hugging_face_folder.py", "--random", folder, "bert --vocab 64"], check=True)
+            types = "sentence_transformers.models."
+            for name, value in (("tokenizer.json", word_tokenizer()), ("1_Pooling/config.json", {"pooling_mode": "mean"}),
+                                ("modules.json", [{"path": "", "type": types + "Transformer"}, {"path": "1_Pooling", "type": types + "Pooling"}]),
+                                ("config_sentence_transformers.json", {"prompts": {"query": "what is ", "text": "it is "}, "default_prompt_name": "text"})):
+                os.makedirs(os.path.dirname(f"{folder}/0/{name}"), exist_ok=True)
+                with open(f"{folder}/0/{name}", "w") as f:
+                    json.dump(value, f)
+            server = Server(model=f"m={folder}/0")
+
+            def vector(text, **fields):
+                status, _, data = server.ask("POST", "/v1/embeddings", {"input": text, **fields})
+                self.assertEqual(status, 200, data)
+                return json.loads(data)["data"][0]["embedding"]
+            self.assertEqual(vector("a bear"), vector("it is a bear", prompt_name=""))
+            self.assertEqual(vector("a bear", prompt_name="query"), vector("what is a bear", prompt_name=""))
+            self.assertNotEqual(vector("a bear"), vector("a bear", prompt_name=""))
+            self.assertEqual(vector([4, 5]), vector([[4, 5]]))
+            for fields, message in (({"input": "a", "prompt_name": "title"}, '"query", "text"'), ({"input": [4], "prompt_name": "text"}, "tokens"),
+                                    ({"input": "a", "prompt_name": 1}, "string")):
+                status, _, data = server.ask("POST", "/v1/embeddings", fields)
+                self.assertEqual((status, json.loads(data)["error"]["param"]), (400, "prompt_name"), data)
+                self.assertIn(message, json.loads(data)["error"]["message"])
             self.assertEqual(server.stop(), 0)
 
     def test_reasoning_is_an_item_of_its_own(self):

@@ -38,9 +38,10 @@ CLASSES = {
     "granitemoe": ("GraniteMoeForCausalLM", True), "granitehybrid": ("GraniteMoeHybridForCausalLM", True),
     "gemma3n": ("Gemma3nForConditionalGeneration", False), "qwen3.5": ("Qwen3_5MoeForCausalLM", False),
     "bert": ("BertModel", False), "bert-rank": ("BertForSequenceClassification", False), "roberta": ("XLMRobertaModel", False), "nomic-bert": ("NomicBertModel", False),
+    "mpnet": ("MPNetModel", False), "deberta-v2": ("DebertaV2Model", False), "jina-bert-v3": ("JinaEmbeddingsV3Model", False), "nomic-bert-moe": ("NomicBertModel", False),
     "modern-bert": ("ModernBertModel", False), "eurobert": ("EuroBertModel", False), "gemma-embedding": ("Gemma3TextModel", False),
 }
-ENCODERS = ("bert", "bert-rank", "roberta", "nomic-bert", "modern-bert", "eurobert", "gemma-embedding")
+ENCODERS = ("bert", "bert-rank", "roberta", "mpnet", "deberta-v2", "jina-bert-v3", "nomic-bert-moe", "nomic-bert", "modern-bert", "eurobert", "gemma-embedding")
 NAMES = {
     "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
     "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
@@ -87,6 +88,13 @@ OWN.update({
     "bert": BERT, "bert-rank": BERT, "roberta": BERT, "gemma-embedding": {"ffn_norm": "pre_feedforward_layernorm"},
     "nomic-bert": {"attn_qkv": "attn.Wqkv", "attn_output": "attn.out_proj", "attn_output_norm": "norm1", "layer_output_norm": "norm2",
                    "ffn_up": "mlp.fc11", "ffn_gate": "mlp.fc12", "ffn_down": "mlp.fc2"},
+    "mpnet": {**BERT, "attn_q": "attention.attn.q", "attn_k": "attention.attn.k", "attn_v": "attention.attn.v", "attn_output": "attention.attn.o",
+              "attn_output_norm": "attention.LayerNorm"},
+    "deberta-v2": {**BERT, "attn_q": "attention.self.query_proj", "attn_k": "attention.self.key_proj", "attn_v": "attention.self.value_proj"},
+    "jina-bert-v3": {"attn_output_norm": "post_attention_layernorm", "layer_output_norm": "post_mlp_layernorm", "ffn_up": "mlp.fc1",
+                     "ffn_down": "mlp.fc2"},
+    "nomic-bert-moe": {"attn_qkv": "attn.Wqkv", "attn_output": "attn.out_proj", "attn_output_norm": "norm1", "layer_output_norm": "norm2",
+                       "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2", "ffn_gate_inp": "mlp.router.layer"},
     "modern-bert": {"attn_qkv": "attn.Wqkv", "attn_output": "attn.Wo", "attn_norm": "attn_norm", "ffn_norm": "mlp_norm", "ffn_up": "mlp.Wi",
                     "ffn_down": "mlp.Wo"}})
 # Of blocks with a state; kernels get a dimension more.
@@ -109,7 +117,14 @@ OUTER.update({
     "modern-bert": {"token_embd": "model.embeddings.tok_embeddings", "token_embd_norm": "model.embeddings.norm", "output_norm": "model.final_norm"},
     "gemma-embedding": {"token_embd": "embed_tokens", "output_norm": "norm"}})
 OUTER["bert-rank"] = OUTER["bert"]
-BLOCKS.update({"bert": "bert.encoder.layer.", "bert-rank": "bert.encoder.layer.", "roberta": "roberta.encoder.layer.", "nomic-bert": "encoder.layers.", "gemma-embedding": "layers."})
+OUTER["mpnet"] = {part: "mpnet." + name for part, name in EMBEDDINGS.items()}
+OUTER["deberta-v2"] = {**{part: "deberta." + name for part, name in EMBEDDINGS.items()}, "rel_embd": "deberta.encoder.rel_embeddings",
+                       "rel_embd_norm": "deberta.encoder.LayerNorm"}
+OUTER["jina-bert-v3"] = {part: "jina_embeddings_v3." + name for part, name in EMBEDDINGS.items()}
+OUTER["nomic-bert-moe"] = OUTER["nomic-bert"]
+BLOCKS.update({"bert": "bert.encoder.layer.", "bert-rank": "bert.encoder.layer.", "roberta": "roberta.encoder.layer.", "mpnet": "mpnet.encoder.layer.",
+               "deberta-v2": "deberta.encoder.layer.",
+               "jina-bert-v3": "jina_embeddings_v3.layers.", "nomic-bert-moe": "encoder.layers.", "nomic-bert": "encoder.layers.", "gemma-embedding": "layers."})
 EXPERTS = {"ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj"}
 MIXTRAL = {"ffn_gate_exps": "w1", "ffn_up_exps": "w3", "ffn_down_exps": "w2"}
 
@@ -189,6 +204,17 @@ def own_keys(c, m, name):
         c["hidden_act"] = "gelu_new"  # likewise
     if name == "bert-rank":
         c["id2label"], c["hidden_act"] = {"0": "LABEL_0"}, "gelu"
+    if name == "deberta-v2":  # as microsoft/deberta-v3-base has it
+        c.update(relative_attention=True, position_biased_input=False, share_att_key=True, norm_rel_ebd="layer_norm", pos_att_type="p2c|c2p",
+                 position_buckets=m["attention.relative_span"], max_relative_positions=m["attention.relative_limit"])
+    if name == "mpnet":
+        c["max_position_embeddings"], c["pad_token_id"], c["relative_attention_num_buckets"] = c["max_position_embeddings"] + 2, 1, 32
+    if name == "nomic-bert-moe":  # as Nomic's own file names them
+        for ours, theirs in (("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head"),
+                             ("intermediate_size", "n_inner"), ("num_experts_per_tok", "moe_top_k"), ("rope_theta", "rotary_emb_base"),
+                             ("layer_norm_eps", "layer_norm_epsilon"), ("hidden_act", "activation_function")):
+            c[theirs] = c.pop(ours)
+        c["moe_every_n_layers"], c["moe_normalize_expert_weights"] = m["moe_every_n_layers"], False
     if name == "roberta":
         c["max_position_embeddings"], c["pad_token_id"] = c["max_position_embeddings"] + 4, 3
     if name == "nomic-bert":
@@ -302,13 +328,23 @@ def tensors_of(g, arch, name, config, packed=False):
             if words[0] == "cls":
                 yield ("classifier." if words[1] == "output" else "bert.pooler.dense.") + words[-1], w
                 continue
-            if name == "roberta" and words[0] == "position_embd":  # no text has the first ones
+            if name in ("roberta", "mpnet") and words[0] == "position_embd":  # no text has the first ones
                 w = np.concatenate([np.full((config["pad_token_id"] + 1, w.shape[1]), 7, np.float32), w])
             outer = OUTER.get(name, {}).get(words[0]) or {
                 "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}[words[0]]
             yield f"{outer}.{words[1]}", w
             continue
         part, kind, block = words[2], (words + ["weight"])[3], f"{BLOCKS.get(name, 'model.layers.')}{words[1]}."
+        if part == "attn_rel_b":
+            yield "mpnet.encoder.relative_attention_bias.weight", w
+            continue
+        if part == "bellmetal":
+            yield block + "mlp.experts.bias", w
+            continue
+        if name == "nomic-bert-moe" and part in EXPERTS:  # one below the other, the second with its rows
+            both = w.swapaxes(1, 2) if part == "ffn_down_exps" else w
+            yield block + "mlp.experts.mlp.w" + ("2" if part == "ffn_down_exps" else "1"), both.reshape(-1, both.shape[2])
+            continue
         if part == "exp_probs_b":
             yield block + ("feed_forward.expert_bias" if name == "lfm2moe" else "mlp.gate.e_score_correction_bias"), w
             continue
@@ -495,10 +531,11 @@ def random_models(folder, models):
         change = {"llama-llama3": with_llama3, "phi3-longrope": with_longrope, "hunyuan-dense-alpha": with_alpha,
                   "exaone4-letters": lambda path: {"sliding_window_pattern": "LLG"},
                   "lfm2-indices": lambda path: {"layer_types": None, "full_attn_idxs": [2, 4]}}.get(name)
+        more = ["--tensor", "distances"] if name == "mpnet" else ["--tensor", "sumbias"] if name == "nomic-bert-moe" else []
         for suffix in ("-mxfp4", "-llama3", "-longrope", "-alpha", "-letters", "-indices"):
             name = name.removesuffix(suffix)
-        arch = {"mixtral": "llama", "deepseek3": "deepseek2", "roberta": "bert", "bert-rank": "bert", "qwen3.5": "qwen3next"}.get(name, name)
-        more = ["--tensor", "moe"] if name == "mixtral" else []
+        arch = {"mixtral": "llama", "deepseek3": "deepseek2", "roberta": "bert", "bert-rank": "bert", "mpnet": "bert", "qwen3.5": "qwen3next"}.get(name, name)
+        more += ["--tensor", "moe"] if name == "mixtral" else []
         sys.argv = ["random_transformer.py", path, "--arch", arch, *more, *rest]
         random_transformer.main()
         if packed:

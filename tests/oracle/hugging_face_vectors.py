@@ -81,6 +81,8 @@ GEMMA = {"head_dim": 16, "sliding_window": 8, "use_bidirectional_attention": Tru
          "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]}
 MODERN = {"local_attention": 8, "global_attn_every_n_layers": 3, "max_position_embeddings": 1024}
 DISTIL = {"dim": 64, "hidden_dim": 96, "n_layers": 3, "n_heads": 4}
+DEBERTA = {"relative_attention": True, "position_biased_input": False, "share_att_key": True, "position_buckets": 8, "max_relative_positions": -1,
+           "norm_rel_ebd": "layer_norm", "pos_att_type": "p2c|c2p", "type_vocab_size": 0}
 MODELS = {
     "bert-cls": ("BertModel", wordpiece, {}, "cls", [], 400),
     "bert-old-pooling": ("BertModel", wordpiece, {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5}, "mean", [], 400),
@@ -94,6 +96,20 @@ MODELS = {
                                                                           "max_position_embeddings": 1026}, "rank", [], 900),
     "camembert": ("CamembertModel", unigram, {"pad_token_id": 1, "type_vocab_size": 1}, "mean", [], 400),
     "distilbert": ("DistilBertModel", wordpiece, DISTIL, "mean", [(32, "Tanh", True)], 400),
+    "distilbert-rank": ("DistilBertForSequenceClassification", wordpiece, {**DISTIL, "num_labels": 1}, "rank", [], 400),
+    "mpnet": ("MPNetModel", roberta, {"pad_token_id": 1, "max_position_embeddings": 514}, "mean", [], 400),
+    "mpnet-rank": ("MPNetForSequenceClassification", roberta, {"pad_token_id": 1, "max_position_embeddings": 514, "num_labels": 1}, "rank", [], 400),
+    "deberta": ("DebertaV2Model", wordpiece, DEBERTA, "mean", [], 400),
+    "deberta-rank": ("DebertaV2ForSequenceClassification", unigram, {**DEBERTA, "num_labels": 1, "position_buckets": 32, "pos_att_type": ["p2c", "c2p"]},
+                     "rank", [], 400),
+    "deberta-plain": ("DebertaV2Model", wordpiece, {**DEBERTA, "position_buckets": -1, "max_relative_positions": 40, "norm_rel_ebd": "none",
+                                                    "pos_att_type": ["c2p"]}, "cls", [], 400),
+    "electra": ("ElectraModel", wordpiece, {"embedding_size": 64}, "cls", [], 400),
+    "electra-rank": ("ElectraForSequenceClassification", wordpiece, {"embedding_size": 64, "num_labels": 1}, "rank", [], 400),
+    "jina-v3": ("JinaEmbeddingsV3Model", unigram, {"pad_token_id": 1, "max_position_embeddings": 1026}, "mean", [], 900),
+    "jina-v3-rank": ("JinaEmbeddingsV3ForSequenceClassification", unigram, {"pad_token_id": 1, "num_labels": 1}, "rank", [], 400),
+    "eurobert-rank": ("EuroBertForSequenceClassification", modern, {"num_labels": 1, "classifier_pooling": "mean"}, "rank", [], 400),
+    "eurobert-rank-bos": ("EuroBertForSequenceClassification", modern, {"num_labels": 1, "classifier_pooling": "bos"}, "rank", [], 400),
     "modern": ("ModernBertModel", modern, {**MODERN, "norm_bias": True, "attention_bias": True, "mlp_bias": True}, "cls", [], 900),
     "modern-silu": ("ModernBertForMaskedLM", modern, {**MODERN, "hidden_activation": "silu"}, "mean", [], 900),
     "modern-rank": ("ModernBertForSequenceClassification", modern, {**MODERN, "num_labels": 1, "classifier_pooling": "mean"}, "rank", [], 900),
@@ -153,7 +169,7 @@ def make(path, name):
             if pooling == "rank":
                 with torch.no_grad():
                     # The class of this file would leave out which text a token is of.
-                    enc = tokenizer(QUERY, document, return_tensors="pt", return_token_type_ids=kind.startswith("Bert"))
+                    enc = tokenizer(QUERY, document, return_tensors="pt", return_token_type_ids=kind.startswith(("Bert", "Electra")))
                     out["scores"].append(float(model(**enc).logits[0, 0]))
                 continue
             ids = tokenizer(rerank_prompt(QUERY, document), add_special_tokens=False, return_tensors="pt")["input_ids"]

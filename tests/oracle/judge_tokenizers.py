@@ -5,12 +5,13 @@
     judge_tokenizers.py BUILD CHROOT [--texts 400] [--seed 1] [NAME …]
 
 CHROOT as for judge_models.py; BUILD has bin/model_tokens. NAME: a value of tokenizer.ggml.pre, or llama, t5, bert,
-rwkv, gemma4; without, all. Prints how many texts are cut into other tokens, with the first of them; exits with 1
+rwkv, gemma4, plamo2, plamo3, hybriddna, whitespace; without, all. Prints how many texts are cut into other tokens, with the first of them; exits with 1
 where one is.
 """
 
 import argparse
 import ctypes
+import itertools
 import os
 import random
 import re
@@ -110,6 +111,45 @@ def rwkv():
     return tokens, {"tokenizer.ggml.model": "rwkv", "tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 0, "tokenizer.ggml.unknown_token_id": 0}
 
 
+def plamo(model):
+    """Pieces of texts with random scores. Texts have none of the control tokens: llama.cpp finds these in ordinary text."""
+    rng = random.Random(13)
+    words = [list(part) for t in random_texts.texts(300, 7) for part in re.findall(r"\s?\S+|\s+", t)]
+    tokens = [("<|plamo:unk|>", UNKNOWN), ("<|plamo:bos|>", CONTROL), ("<|plamo:eos|>", CONTROL), ("<|plamo:pad|>", CONTROL)]
+    tokens += [(f"<0x{b:02X}>", BYTE) for b in range(256)]
+    first = len(tokens)
+    made = ["".join(m) for m in random_texts.train(words, 500, 7)] + sorted({c for w in words[:150] for c in w}) + ["aa", "aaaa", "  ", "<|plamo:sep|>", "sep"]
+    tokens += [(t, NORMAL) for t in dict.fromkeys(made) if "\0" not in t and not t.startswith("<0x")] + [("<tool> x", USER)]
+    scores = [0.0] * first + [-rng.uniform(2, 12) * (1 + 1 / len(t)) for t, _ in tokens[first:]]
+    return tokens, {"tokenizer.ggml.model": model, "tokenizer.ggml.scores": scores, "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2,
+                    "tokenizer.ggml.unknown_token_id": 0, "tokenizer.ggml.add_bos_token": True}
+
+
+PLAMO_TEXTS = ["<|plamo:sep|>hello", "a<|plamo:|>b", "<|plamo:no marker", "<|plamo:a b|>", "<|plamo:" + "x" * 64 + "|>y", "<|plamo:" + "x" * 65 + "|>y", "aaa", "aaaa",
+               "baaaaab", "   x  y z", "\ufeffkeep", "pre\uee00post", "\uee00\uee00a\uee00", "<<<<|plamo:sep|>>>>>", "\n\n\n\n\n", "ああああああ<|plamo:あ|>", "-----aa----"]
+
+
+def whitespace_words():
+    words = [list(w.lower()) for t in random_texts.texts(300, 7) for w in t.split()]
+    merges = random_texts.train(words, 500, 7)
+    tokens = [("<s>", CONTROL), ("<pad>", CONTROL), ("</s>", CONTROL), ("<unk>", UNKNOWN), ("<mask>", CONTROL), ("<0x20>", BYTE)]
+    made = sorted({c for w in words[:150] for c in w}) + ["".join(m) for m in merges]
+    tokens += [(t, NORMAL) for t in dict.fromkeys(made)] + [("<tool> x", USER)]
+    return tokens, {"tokenizer.ggml.model": "whitespace", "tokenizer.ggml.pre": "whitespace", "tokenizer.ggml.merges": [f"{a} {b}" for a, b in merges],
+                    "tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 3,
+                    "tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.add_eos_token": True, "tokenizer.ggml.normalizer.lowercase": True}
+
+
+def dna(base):
+    tokens, meta = base
+    sixes = ["".join(letters) + "\ue000" for letters in itertools.product("ACGT", repeat=6)]
+    return [*tokens, ("<dna>", NORMAL), ("</dna>", NORMAL), ("<oov>", NORMAL), *((s, NORMAL) for s in sixes)], {
+        **meta, "tokenizer.ggml.model": "hybriddna", "tokenizer.ggml.pre": "qwen2"}
+
+
+DNA_TEXTS = ["<dna>ACGTAC</dna>", "what is <dna>acgtacgtnn</dna> here? ACGTAC", "<dna>", "</dna>x", "a<dna>ACG", "<dna>ACGTACNNNNNN<dna>AC</dna></dna>", "<dna></dna>"]
+
+
 def write(path, tokens, meta):
     import gguf_numpy as gg
     import numpy as np
@@ -175,7 +215,7 @@ def main():
     with_marks = [t + rng.choice(marks) + rng.choice(texts) for t in texts[:60]]
     base = byte_level("")
     is_bad = False
-    for name in a.names or ["llama", "gemma4", *CHARACTER_PRES, "t5", "bert", "rwkv", *pre_names()]:
+    for name in a.names or ["llama", "gemma4", *CHARACTER_PRES, "t5", "bert", "rwkv", "plamo2", "plamo3", "hybriddna", "whitespace", *pre_names()]:
         if name in ("llama", "gemma4", "t5"):
             tokens, meta = sentence_pieces(name)
         elif name in CHARACTER_PRES:
@@ -185,10 +225,17 @@ def main():
             tokens, meta = word_pieces()
         elif name == "rwkv":
             tokens, meta = rwkv()
+        elif name.startswith("plamo"):
+            tokens, meta = plamo(name)
+        elif name == "hybriddna":
+            tokens, meta = dna(base)
+        elif name == "whitespace":
+            tokens, meta = whitespace_words()
         else:
             tokens, meta = base[0], {**base[1], "tokenizer.ggml.pre": name}
         write(f"{folder}/vocab.gguf", tokens, meta)
-        for mode, cases in (("plain", texts), ("special", with_marks)):
+        more = PLAMO_TEXTS if name.startswith("plamo") else DNA_TEXTS if name == "hybriddna" else []
+        for mode, cases in (("plain", texts + more), ("special", with_marks)):
             with open(f"{folder}/texts", "wb") as f:
                 f.write("\0".join(cases).encode())
             theirs = subprocess.run(["chroot", os.path.abspath(a.chroot), "python3", f"{INSIDE}/judge_tokenizers.py", "--inside", f"{INSIDE}/vocab.gguf",

@@ -19,6 +19,7 @@ import json
 import os
 import sys
 
+import numpy as np
 import torch
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -27,7 +28,7 @@ import rwkv_reference  # noqa: E402
 
 
 LAYER_NORM = {"cohere2moe", "jais2", "bloom", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "mpt", "nemotron", "olmo", "orion", "phi2",
-              "stablelm", "starcoder", "starcoder2", "codeshell", "jais", "bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert",
+              "stablelm", "starcoder", "starcoder2", "codeshell", "jais", "bert", "deberta-v2", "jina-bert-v2", "jina-bert-v3", "nomic-bert",
               "nomic-bert-moe", "modern-bert", "rwkv6", "rwkv7"}
 INTERLEAVED = {"bailingmoe3", "hy_v4", "muse-glimmer", "deepseek32", "glm-dsa", "cohere2moe", "granite_swa", "nanbeige", "arctic", "deci", "maincoder", "mistral4", "plm", "llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
                "smollm3", "xverse", "baichuan", "bailingmoe", "deepseek", "deepseek2", "ernie4_5", "ernie4_5-moe", "granitemoe",
@@ -37,10 +38,10 @@ HALVES = {"grovemoe", "maion-coder", "plamo", "maple", "k2-horizon", "spark2_5",
           "qwen2moe", "qwen3moe", "apertus", "bailingmoe2", "codeshell", "exaone4", "hunyuan-dense", "minimax-m2", "pangu-embedded",
           "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
           "gemma-embedding", "falcon-h1", "gemma3n", "gemma4", "gemma-embedding2", "grok"}
-UNROTATED = {"t5", "t5encoder", "bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2", "mamba", "mamba2", "jamba", "nemotron_h",
+UNROTATED = {"deberta-v2", "t5", "t5encoder", "bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2", "mamba", "mamba2", "jamba", "nemotron_h",
              "nemotron_h_moe", "kimi-linear", "kimi-k3", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"}
 # x = norm(x + f(x)), and no logits.
-ENCODERS = {"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"}
+ENCODERS = {"bert", "deberta-v2", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"}
 GELU = ENCODERS - {"nomic-bert"} | {"spark2_5", "t5", "t5encoder", "gemma-embedding2", "grok", "gemma3n", "gemma4", "codeshell", "modern-bert", "gemma-embedding", "bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
 PARALLEL = {"plamo", "cohere2moe", "cohere2", "command-r", "falcon", "phi2"}
 WINDOW_PERIOD = {"muse-glimmer": 4, "cohere2moe": 4, "laguna": 4, "afmoe": 4, "exaone-moe": 4, "mellum": 4, "smallthinker": 4, "gemma3n": 5, "exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
@@ -308,7 +309,10 @@ class Llama:
             scores = cap * torch.tanh(scores / cap) if cap else scores
             if self.has_alibi():
                 scores = scores - self.slope(head) * distance.to(self.dtype)
-            if self.arch in ("t5", "t5encoder"):
+            if self.meta("attention.relative_span"):  # disentangled: what distances say
+                said = self.relative(p, q[:, head], k[:, shared], head)
+                scores = (scores / self.scale + sum(said)) / (self.head_dim * (1 + len(said))) ** 0.5
+            if self.meta("attention.relative_buckets_count"):  # T5's, and MPNet's
                 own = p + "attn_rel_b.weight"
                 first = f"blk.{self.encoder_layers if is_causal else 0}.attn_rel_b.weight"
                 scores = scores + self.w[own if own in self.w else first][self.buckets(t, is_causal), head]
@@ -331,6 +335,27 @@ class Llama:
                    ((self.norm(h, p + "norm"), "q"), (self.encoded, "k"), (self.encoded, "v")))
         weights = torch.softmax(torch.einsum("thd,shd->hts", q, k) * self.scale, -1)
         return self.linear(torch.einsum("hts,shd->thd", weights, v).reshape(len(h), -1), p + ("output" if p + "output.weight" in self.w else "o"))
+
+    def relative(self, p, q, k, head):
+        """DeBERTa: what queries say of the distances to keys, and these of keys, [query, key] each."""
+        span, limit, t = self.meta("attention.relative_span"), self.meta("attention.relative_limit", 0), len(q)
+        at = torch.arange(t)
+        distance = at[:, None] - at[None, :]
+        number, half = distance.clone(), span // 2
+        for i, j in (distance.abs() > half).nonzero().tolist() if limit else []:
+            d = abs(int(distance[i, j]))
+            far = half + int(np.ceil(np.log(np.float32(d / half)) / np.log(np.float32((limit - 1) / half)) * np.float32(half - 1)))
+            number[i, j] = far if distance[i, j] > 0 else -far
+        number = (number + span).clamp(0, 2 * span - 1)
+        known = self.norm(self.w["rel_embd.weight"], "rel_embd_norm") if "rel_embd_norm.weight" in self.w else self.w["rel_embd.weight"]
+        own = slice(head * self.head_dim, (head + 1) * self.head_dim)
+        parts = self.meta("attention.relative_parts", "c2p p2c")
+        out = []
+        if "c2p" in parts:
+            out.append((q @ self.linear(known, p + "attn_k")[:, own].T).gather(1, number))
+        if "p2c" in parts:
+            out.append((self.linear(known, p + "attn_q")[:, own] @ k.T).gather(0, number))
+        return out
 
     def buckets(self, t, is_causal=False):
         """[query, key]: which of T5's learned numbers a distance has."""
@@ -597,6 +622,8 @@ class Llama:
                 else:
                     y = product(torch.relu(product(y, "up")) ** 2 if self.arch == "nemotron_h_moe" else self.gelu(product(y, "up")), "down")
                 total = total + (y if self.arch == "llama4" else y * weight)
+            if p + "bellmetal.ffn_exps.bias" in self.w:
+                total = total + self.w[p + "bellmetal.ffn_exps.bias"]
             if few + "norm.weight" in self.w:
                 total = self.norm(total, few + "norm")
             if few + "up.weight" in self.w:

@@ -69,6 +69,7 @@ ARCHITECTURES = {
     "spark2_5": "rms gated headgate tied",
     # Encoders: no logits.
     "eurobert": "rms gated nohead",
+    "deberta-v2": "layerb plain bias norope encoder embdnorm",
     "bert": "layerb plain bias positions norope encoder types embdnorm", "jina-bert-v2": "layerb gated downbias qkvbias norope encoder types embdnorm",
     "jina-bert-v3": "layerb plain qkv bias encoder types embdnorm", "nomic-bert": "layerb gated qkv encoder types embdnorm",
     "nomic-bert-moe": "layerb plain qkv bias moe encoder types embdnorm", "modern-bert": "layer fused qkv embdnorm nohead",
@@ -205,6 +206,7 @@ KEYS = {
     "qwen3vlmoe": {"rope.dimension_sections": [3, 3, 2, 0]},
     **{name: {"attention.causal": False, "pooling_type": 1} for name in ("bert", "jina-bert-v3", "nomic-bert")},
     "jina-bert-v2": {"attention.causal": False, "pooling_type": 1},
+    "deberta-v2": {"attention.causal": False, "pooling_type": 1, "attention.relative_span": 8, "attention.relative_limit": 24},
     "nomic-bert-moe": {"attention.causal": False, "pooling_type": 1, "moe_every_n_layers": 2},
     "modern-bert": {"attention.causal": False, "pooling_type": 2, "attention.sliding_window": 6, "rope.freq_base": 160000.0,
                     "rope.freq_base_swa": 10000.0},
@@ -220,7 +222,7 @@ KEYS = {
 }
 LAYERS = {**dict.fromkeys(("maple", "muse-glimmer", "spark2_5", "kimi-linear", "bailingmoe3", "kimi-k3", "cohere2moe", "granite_swa", "laguna", "mimo2", "step35", "afmoe", "exaone-moe", "mellum", "smallthinker", "deci"), 5), "gemma3n": 25, "gemma4": 6, **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "granitehybrid", "jamba", "nemotron_h", "nemotron_h_moe"), 5), "gemma-embedding": 7, "gemma-embedding2": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4, "maion-coder": 4}
 # 6: as many as there are heads.
-SINGLE_KV = {**dict.fromkeys(("bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert", "t5encoder", "t5",
+SINGLE_KV = {**dict.fromkeys(("bert", "deberta-v2", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert", "t5encoder", "t5",
                               "jais", "qwen", "deepseek2-ocr"), 6),
              "refact": 1, "starcoder": 1, "bloom": 6, "gpt2": 6, "mpt": 6, "gptneox": 6, "phi2": 6, "dots1": 6, "olmoe": 6}
 
@@ -232,7 +234,7 @@ def main():
     for name, value in (("dim", 96), ("heads", 6), ("layers", 0), ("ffn", 160), ("vocab", 64), ("context", 128), ("seed", 1)):
         ap.add_argument("--" + name, type=int, default=value)
     ap.add_argument("--key", action="append", default=[], help="name=value, without the architecture's prefix")
-    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn, apart, dense, nogate, mixnorm, fusedup, plainup, gateup, biases, tied, indexer, scales, cls, yesno, dense2")
+    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn, apart, dense, nogate, mixnorm, fusedup, plainup, gateup, biases, tied, indexer, scales, cls, yesno, dense2, distances, sumbias")
     ap.add_argument("--texts", action="store_true", help="a vocabulary of bytes and numbers, 259 tokens at least")
     ap.add_argument("--without", action="append", default=[], help="no tensor whose name has this in it")
     a = ap.parse_args()
@@ -324,6 +326,9 @@ def main():
 
     if "embdnorm" in words:
         norm("token_embd_norm")
+    if a.arch == "deberta-v2":
+        t["rel_embd.weight"] = rng.standard_normal((2 * m[p + "attention.relative_span"], a.dim)).astype(np.float32)
+        t["rel_embd_norm.weight"], t["rel_embd_norm.bias"] = (1 + 0.3 * rng.standard_normal(a.dim)).astype(np.float32), bias(a.dim)
     if "positions" in words:
         t["position_embd.weight"] = matrix(a.context, a.dim) * 4
     is_encoder = "encoder" in words
@@ -634,6 +639,11 @@ def main():
         else:
             for name, rows in (("attn_q", 2 * q if "delta" in words else q), ("attn_k", kv), ("attn_v", kv // head * value_head)):
                 linear(b + name, rows, a.dim, everywhere or "qkvbias" in words)
+        if "distances" in a.tensor and n == 0:  # MPNet's: all blocks share them
+            m[p + "attention.relative_buckets_count"] = 32
+            t[b + "attn_rel_b.weight"] = rng.standard_normal((32, a.heads)).astype(np.float32)
+        if "sumbias" in a.tensor and n % 2:  # Nomic's, of all experts together
+            t[b + "bellmetal.ffn_exps.bias"] = bias(a.dim)
         if a.arch in ("t5", "t5encoder") and (n in (0, encoder_layers) or "biases" in a.tensor):
             t[b + "attn_rel_b.weight"] = rng.standard_normal((m[p + "attention.relative_buckets_count"], a.heads)).astype(np.float32)
         if "headgate" in words and has_heads:

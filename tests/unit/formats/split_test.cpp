@@ -101,6 +101,8 @@ TEST(Split, CutsLikeTheOtherFamilies) {
   EXPECT_EQ(split("qwen2", "Ali'den"), (Words{"Ali", "'d", "en"}));
   EXPECT_EQ(split("laguna", "a;\n b"), (Words{"a", ";", "\n", " b"}));
   EXPECT_EQ(split("exaone-moe", "one two 3;\n\n"), (Words{"one two", " ", "3", ";\n", "\n"}));
+  EXPECT_EQ(split("k2-horizon", "\u06A9\u200C\u0647 e\u0301a 1234"),
+            (Words{"\u06A9\u200C\u0647", " e\u0301a", " ", "123", "4"}));
   EXPECT_EQ(split("minicpm5", "a 1234"), (Words{"a", " ", "123", "4"}));
   EXPECT_EQ(split("jais-2", "a" + std::string(8, ' ') + "b"),
             (Words{"a", std::string(4, ' '), std::string(2, ' '), " ", " b"}));

@@ -28,7 +28,9 @@ void expect_refused(const GgufBuilder& builder, Code code, std::string_view part
 }
 
 TEST(BadVocab, NamesTokenizersItDoesNotKnow) {
-  expect_refused(tokenizer_file("plamo2", spm_tokens({})), Code::kUnsupported, "\"plamo2\"");
+  expect_refused(tokenizer_file("plamo4", spm_tokens({})), Code::kUnsupported, "\"plamo4\"");
+  expect_refused(tokenizer_file("whitespace", spm_tokens({})).text("tokenizer.ggml.pre", "gpt-2"),
+                 Code::kUnsupported, "\"gpt-2\"");
   expect_refused(tokenizer_file("bart", spm_tokens({})), Code::kUnsupported, "\"bart\"");
   expect_refused(bpe_file("brand-new", {}, {}), Code::kUnsupported, "\"brand-new\"");
   expect_refused(bpe_file("", {}, {}), Code::kUnsupported, "tokenizer.ggml.pre is missing");

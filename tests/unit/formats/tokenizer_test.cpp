@@ -139,6 +139,83 @@ TEST(CharacterBpeTokenizer, ByteLevelFilesMayJoinCharactersByName) {
             (Strings{" he", "ll", "o", " ", " he", "\n\n", " he"}));
 }
 
+/// The Chinese Jina v2: characters of words, small letters, no white space; llama.cpp judges more
+/// of it and of the next two (tests/oracle/judge_tokenizers.py).
+TEST(CharacterBpeTokenizer, JoinsCharactersBetweenWhiteSpace) {
+  const std::vector<TestToken> tokens = {{"<s>", 0, 3}, {"</s>", 0, 3}, {"<unk>", 0, 2}, {"h"},
+                                         {"e"},         {"he"},         {"你"},          {"你好"},
+                                         {"好"},        {"<0x7A>", 0, 6}};
+  GgufBuilder b = tokenizer_file("whitespace", tokens);
+  b.text("tokenizer.ggml.pre", "whitespace");
+  b.strings("tokenizer.ggml.merges", {"h e", "你 好"});
+  b.u32("tokenizer.ggml.bos_token_id", 0).u32("tokenizer.ggml.eos_token_id", 1);
+  b.u32("tokenizer.ggml.unknown_token_id", 2);
+  b.boolean("tokenizer.ggml.add_bos_token", true).boolean("tokenizer.ggml.add_eos_token", true);
+  EXPECT_EQ(*open(b)->encode("he\u3000h e\n 你好 HE"), (Ids{0, 5, 3, 4, 7, 1}));
+  EXPECT_EQ(encode(*open(b), "hxez"), (Ids{3, 4, 9})) << "what has no token is left out";
+  b.boolean("tokenizer.ggml.normalizer.lowercase", true);
+  EXPECT_EQ(encode(*open(b), "HE 你好"), (Ids{5, 7}));
+}
+
+/// Tokens 4–259 the bytes, then `more`.
+GgufBuilder plamo_file(std::string_view model, const std::vector<TestToken>& more) {
+  std::vector<TestToken> tokens = {{"<|plamo:unk|>", 0, 2}, {"<|plamo:bos|>", 0, 3},
+                                   {"<|plamo:eos|>", 0, 3}, {"<|plamo:pad|>", 0, 3}};
+  for (int b = 0; b < 256; ++b) tokens.push_back({test::byte_token(b), 0, 6});
+  tokens.insert(tokens.end(), more.begin(), more.end());
+  return tokenizer_file(model, tokens);
+}
+
+TEST(PlamoTokenizer, TakesTheBestSumOfScores) {
+  const auto t = open(plamo_file(
+      "plamo2", {{"a", -3}, {"b", -3}, {"ab", -5}, {"abb", -9}, {"bb", -4}, {"あ", -2}}));
+  EXPECT_EQ(t->bos(), 1);
+  EXPECT_EQ(t->eos(), 2);
+  EXPECT_EQ(encode(*t, "abb"), (Ids{260, 264})) << "−7, where ab b is −8 and abb −9";
+  EXPECT_EQ(encode(*t, "ab"), (Ids{262}));
+  EXPECT_EQ(encode(*t, "あé\n"), (Ids{265, 4 + 0xC3, 4 + 0xA9, 4 + '\n'}));
+  EXPECT_EQ(encode(*t, "\uFEFFab"), (Ids{262})) << "a byte order mark is none of the text";
+  EXPECT_EQ(t->decode(encode(*t, "▁ abあé")), "▁ abあé");
+  for (const int32_t id : encode(*t, "<|plamo:eos|>")) EXPECT_FALSE(t->is_special(id));
+  EXPECT_EQ(encode(*t, "a<|plamo:eos|>", true), (Ids{260, 2}));
+  // Of equal sums the longer piece.
+  EXPECT_EQ(encode(*open(plamo_file("plamo2", {{"a", -1}, {"aa", -2}})), "aaa"), (Ids{261, 260}));
+}
+
+TEST(PlamoTokenizer, TheThirdCutsAtMarkersAndLongRunsFirst) {
+  const std::vector<TestToken> words = {{"a", -3},  {"aab", -1},      {"aaaa", -9},
+                                        {"  ", -1}, {" ", -1},      {" x", -0.5f},    {"x", -1},
+                                        {">x", -1}, {"\uFEFFa", -1}, {"aaaab", -0.5f}};
+  const auto second = open(plamo_file("plamo2", words)), third = open(plamo_file("plamo3", words));
+  EXPECT_EQ(pieces(*second, "aaaab"), (Strings{"aaaab"}));
+  EXPECT_EQ(pieces(*third, "aaaab")[0], "aaaa");
+  EXPECT_EQ(pieces(*third, "aaab"), (Strings{"a", "aab"})) << "three are no long run";
+  EXPECT_EQ(pieces(*second, "  x"), (Strings{" ", " x"}));
+  EXPECT_EQ(pieces(*third, "  x"), (Strings{"  ", "x"}));
+  EXPECT_EQ(pieces(*second, "<|plamo:m|>x").back(), ">x");
+  EXPECT_EQ(pieces(*third, "<|plamo:m|>x").back(), "x");
+  EXPECT_EQ(pieces(*third, "<|plamo:m m|>x").back(), ">x") << "no marker has a space";
+  EXPECT_EQ(pieces(*third, "\uFEFFa"), (Strings{"\uFEFFa"}));
+  EXPECT_EQ(pieces(*third, "\uEE00a\uEE00\uEE00ab\uEE00").size(), 3u) << "boundaries: no tokens";
+}
+
+TEST(DnaTokenizer, CutsBasesInSixes) {
+  const std::string mark = "\uE000";
+  std::vector<TestToken> tokens;
+  for (int b = 0; b < 256; ++b)
+    tokens.push_back({test::spell_bytes(std::string(1, static_cast<char>(b)))});
+  for (const std::string& text : {std::string("<dna>"), std::string("</dna>"), std::string("<oov>"),
+                                  "ACGTAC" + mark, "GTAAAA" + mark})
+    tokens.push_back({text});
+  GgufBuilder b = tokenizer_file("hybriddna", tokens);
+  b.text("tokenizer.ggml.pre", "gpt-2").strings("tokenizer.ggml.merges", {"q u"});
+  const auto t = open(b);
+  EXPECT_EQ(encode(*t, "x<dna>acgtacGT</dna>y"), (Ids{'x', 256, 259, 260, 257, 'y'}));
+  EXPECT_EQ(encode(*t, "<dna>ACGTAN"), (Ids{256, 258}));
+  EXPECT_EQ(encode(*t, "AC"), (Ids{'A', 'C'}));
+  EXPECT_EQ(t->decode(Ids{256, 259, 257}), "<dna>ACGTAC</dna>");
+}
+
 TEST(SpmTokenizer, FindsControlTokensOnlyWhenAsked) {
   const auto t = open(tokenizer_file("llama", spm_tokens(spm_words())));
   EXPECT_EQ(encode(*t, "<|im_end|>", true), (Ids{271}));

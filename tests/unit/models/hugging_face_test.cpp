@@ -68,7 +68,8 @@ void expect_equal(const std::vector<std::string>& models) {
 TEST(HuggingFace, AFolderHasTheLogitsOfTheFile) { expect_equal({"llama", "qwen2"}); }
 
 TEST(HuggingFace, AFolderOfAnEncoderHasTheHiddenStatesOfTheFile) {
-  expect_equal({"bert", "roberta", "nomic-bert", "modern-bert", "eurobert", "gemma-embedding"});
+  expect_equal({"bert", "roberta", "mpnet", "deberta-v2", "nomic-bert", "nomic-bert-moe",
+                "jina-bert-v3", "modern-bert", "eurobert", "gemma-embedding"});
 }
 
 TEST(HuggingFace, FoldersOfEveryFamilyDo) {
@@ -250,6 +251,57 @@ TEST(HuggingFace, ModulesSayHowTokensBecomeAVector) {
     EXPECT_NEAR((*made)[0], first, 1e-12);
     EXPECT_NEAR((*made)[1], second, 1e-12);
   }
+}
+
+TEST(HuggingFace, PromptsHaveNamesAndOneMayBeTheDefault) {
+  if (!has_numpy()) GTEST_SKIP() << "python3-numpy is not installed";
+  const EncoderFolder folder;
+  const auto head_of = [&](const char* prompts, const char* pooling = "{}") {
+    folder.write_modules(pooling);
+    folder.write("config_sentence_transformers.json", prompts);
+    const auto file = folder.open();
+    if (!file) throw std::runtime_error(file.error().message);
+    return EmbeddingHead::from_gguf(*file).value();
+  };
+  const EmbeddingHead plain = head_of(R"({"prompts": {"query": "q: ", "document": ""}})");
+  EXPECT_EQ(plain.prompt_of(std::nullopt), "");
+  EXPECT_EQ(plain.prompt_of("query"), "q: ");
+  EXPECT_EQ(plain.prompt_of("document"), "");
+  EXPECT_EQ(plain.prompt_of("title"), std::nullopt);
+  EXPECT_EQ(plain.prompt_names(), "\"document\", \"query\"");
+  const EmbeddingHead chosen =
+      head_of(R"({"prompts": {"query": "q: "}, "default_prompt_name": "query"})");
+  EXPECT_EQ(chosen.prompt_of(std::nullopt), "q: ");
+  EXPECT_EQ(chosen.prompt_of(""), "") << "none is asked for";
+  EXPECT_EQ(head_of(R"({"prompts": null})").prompt_of("query"), std::nullopt);
+  for (const auto& [prompts, pooling, text] :
+       {std::tuple{R"({"prompts": ["a"]})", "{}", "no object"},
+        std::tuple{R"({"prompts": {"a": 1}})", "{}", "no text"},
+        std::tuple{R"({"prompts": {"a": "b"}, "default_prompt_name": "c"})", "{}", "none of"},
+        std::tuple{R"({"prompts": {"a": "b"}})", R"({"include_prompt": false})",
+                   "include_prompt"}}) {
+    folder.write_modules(pooling);
+    folder.write("config_sentence_transformers.json", prompts);
+    EXPECT_NE(folder.refusal().find(text), std::string::npos) << folder.refusal();
+  }
+}
+
+TEST(HuggingFace, HeadsOfClassifiersDiffer) {
+  if (!has_numpy()) GTEST_SKIP() << "python3-numpy is not installed";
+  for (const auto& [name, more, activation] :
+       {std::tuple{"DistilBertForSequenceClassification", "", "relu"},
+        std::tuple{"ElectraForSequenceClassification", R"(, "embedding_size": 12)", "gelu"},
+        std::tuple{"BertForSequenceClassification", "", "tanh"}}) {
+    const auto file =
+        EncoderFolder(name, std::string(R"(, "id2label": {"0": "LABEL_0"})") + more).open();
+    ASSERT_TRUE(file) << name << ": " << file.error().message;
+    EXPECT_EQ(file->get_string("bellmetal.cls.activation", "tanh").value(), activation) << name;
+  }
+  const std::string refusal = EncoderFolder("ElectraModel").refusal();
+  EXPECT_NE(refusal.find("embedding_size"), std::string::npos) << refusal;
+  const std::string rotary =
+      EncoderFolder("XLMRobertaModel", R"(, "position_embedding_type": "rotary")").refusal();
+  EXPECT_NE(rotary.find("JinaEmbeddingsV3Model"), std::string::npos) << rotary;
 }
 
 TEST(HuggingFace, SaysWhichModuleItDoesNotDo) {

@@ -393,7 +393,9 @@ TEST(Llama, EveryEncoderEqualsTheReference) {
     if (row.has(kNoLogits)) options.push_back(row.name);
   for (const char* more :
        {"jina-bert-v2 --tensor attn_norm_2 --tensor wholeqknorm", "jina-bert-v2 --tensor fusedup",
-        "jina-bert-v2 --tensor plainup", "bert --layers 1", "qwen3 --key attention.causal=false",
+        "jina-bert-v2 --tensor plainup", "bert --layers 1", "bert --tensor distances",
+        "deberta-v2 --key attention.relative_limit=0 --key attention.relative_parts=c2p",
+        "nomic-bert-moe --tensor sumbias", "qwen3 --key attention.causal=false",
         "modern-bert --key hidden_activation=silu", "t5encoder --tensor plainup --tensor biases",
         "t5encoder --key attention.relative_buckets_count=32"})
     options.emplace_back(more);
