@@ -75,6 +75,7 @@ struct Report {
   uint64_t counts[64];    ///< calls by kCalls
   char planted_at[8192];  ///< one frame a line: library symbol+offset
   char died_at[8192];     ///< the same for a deadly signal
+  char exited_at[8192];   ///< the same for an end without unwinding, while which a thread may die
 };
 static_assert(kCalls <= 64);
 
@@ -139,14 +140,17 @@ bool fails(Call call) {
   return true;
 }
 
-/// died_at is where _exit() was called: a thread that dies before the others are gone is the cause
-/// of the end.
-volatile bool is_exiting = false;
-
 void on_death(int number) {
+  static bool is_dying = false;
+  static thread_local bool is_first = false;
+  // Of several threads that die at once the first one is told, whole.
+  if (!is_first && __atomic_exchange_n(&is_dying, true, __ATOMIC_ACQ_REL))
+    for (;;) pause();
   const Quiet quiet;
-  if (report != nullptr && (report->died_at[0] == 0 || is_exiting))
+  if (!is_first && report != nullptr && report->died_at[0] == 0) {
+    is_first = true;
     write_stack(report->died_at, sizeof report->died_at);
+  }
   signal(number, SIG_DFL);
   raise(number);
 }
@@ -376,10 +380,9 @@ int eventfd(unsigned value, int flags) {
 
 /// An end without unwinding: where it was decided.
 void _exit(int code) {
-  if (report != nullptr && report->died_at[0] == 0) {
+  if (report != nullptr && report->exited_at[0] == 0) {
     const Quiet quiet;
-    write_stack(report->died_at, sizeof report->died_at);
-    is_exiting = true;
+    write_stack(report->exited_at, sizeof report->exited_at);
   }
   syscall(SYS_exit_group, code);
   __builtin_unreachable();

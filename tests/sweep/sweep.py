@@ -50,7 +50,7 @@ ERRNOS = collections.defaultdict(lambda: [errno.EIO, errno.ENOMEM], {
     "posix_spawn": [errno.EAGAIN, errno.ENOENT], "waitpid": [errno.ECHILD, errno.EINTR], "dlopen": [errno.ENOENT],
     "sched_getaffinity": [errno.EINVAL], "eventfd": [errno.EMFILE]})
 MARK = "SWEEP_FOLDER"  # variable of every process of a run: the run's folder
-REPORT_SIZE = 8 * (2 + 64) + 2 * 8192
+REPORT_SIZE = 8 * (2 + 64) + 3 * 8192
 # Libraries of others whose failures to survive a failed allocation are theirs: OpenCL loader, PoCL and its LLVM.
 VENDORS = re.compile(r"libpocl|libOpenCL|libLLVM-15|libclang-cpp\.so\.15|libhwloc")
 RUNTIMES = re.compile(r"libfailing|libc\.so|libm\.so|libstdc\+\+|libgcc_s|ld-linux|linux-vdso|\?")
@@ -188,8 +188,8 @@ class Sweep:
     def judge(self, subject, folder, texts, code, hang, processes, kill, is_damaged):
         out, err = texts
         report = read(folder + "/report")
-        died = report[8 * 66 + 8192:].split(b"\0")[0].decode(errors="replace")
-        planted = report[8 * 66:8 * 66 + 8192].split(b"\0")[0].decode(errors="replace")
+        planted, died, exited = (report[8 * 66 + 8192 * i:8 * 66 + 8192 * (i + 1)].split(b"\0")[0].decode(errors="replace") for i in range(3))
+        died = died or exited
         counts = dict(zip(CALLS, struct.unpack_from(f"<{len(CALLS)}Q", report, 16)))
         got = {"code": code, "stderr": err[-600:].decode(errors="replace"), "stdout": out[-300:].decode(errors="replace"), "died": died,
                "planted": planted, "counts": counts, "failed": struct.unpack_from("<Q", report, 8)[0]}
