@@ -126,7 +126,7 @@ struct GenerationRequest {
 };
 
 struct RequestLimits {
-  uint32_t json_depth = 64, choices = 128, prompts = 128, stops = 16, stop_bytes = 1024,
+  uint32_t json_depth = 64, choices = 128, prompts = 128, stops = 64, stop_bytes = 1024,
            top_logprobs = 20, native_logprobs = 1024, tools = 128, biases = 1024, inputs = 2048,
            breakers = 32, breaker_bytes = 40;
 };

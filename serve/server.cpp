@@ -358,6 +358,34 @@ MHD_Result answer_page(Exchange& x) {
   return x.send(200, response, kHtml);
 }
 
+/// Under llama-server's names, of all models together.
+std::string llama_metrics(Exchange& x) {
+  uint64_t prompt = 0, cached = 0, predicted = 0, steps = 0, running = 0, waiting = 0;
+  for (const auto& m : x.server.models()) {
+    const Metrics& of = *m->metrics();
+    prompt += of.prompt_tokens;
+    cached += of.prefix_hits;
+    predicted += of.generation_tokens;
+    steps += of.steps;
+    running += of.running;
+    waiting += of.waiting;
+  }
+  std::string out;
+  const auto add = [&](std::string_view name, std::string_view kind, std::string_view help,
+                       uint64_t value) {
+    out += fmt::format("# HELP llamacpp:{0} {1}\n# TYPE llamacpp:{0} {2}\nllamacpp:{0} {3}\n", name,
+                       help, kind, value);
+  };
+  add("prompt_tokens_total", "counter", "Tokens of prompts that were computed.",
+      prompt - std::min(prompt, cached));
+  add("prompt_tokens_cached_total", "counter", "Tokens of prompts from the prefix cache.", cached);
+  add("tokens_predicted_total", "counter", "Tokens generated.", predicted);
+  add("n_decode_total", "counter", "Steps.", steps);
+  add("requests_processing", "gauge", "Requests that run.", running);
+  add("requests_deferred", "gauge", "Requests that wait.", waiting);
+  return out;
+}
+
 MHD_Result answer_metrics(Exchange& x) {
   // Each family once, with the samples of all models below it.
   std::vector<std::pair<std::string, std::string>> families;
@@ -390,6 +418,7 @@ MHD_Result answer_metrics(Exchange& x) {
   for (size_t i = 1; i < x.server.answers.size(); ++i)
     out += fmt::format("bellmetal:http_responses_total{{class=\"{}xx\"}} {}\n", i,
                        x.server.answers[i].load());
+  out += llama_metrics(x);
   out += fmt::format(
       "# HELP bellmetal:http_connections Open connections.\n"
       "# TYPE bellmetal:http_connections gauge\nbellmetal:http_connections {}\n",

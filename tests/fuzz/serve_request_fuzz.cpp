@@ -25,7 +25,7 @@ void check_generation(const bm::serve::ApiResult<bm::serve::GenerationRequest>& 
   check_error(r);
   if (!r) return;
   const uint32_t choices = bm::serve::RequestLimits().choices;
-  check(r->n >= 1 && r->n <= choices && r->stop.size() <= 16);
+  check(r->n >= 1 && r->n <= choices && r->stop.size() <= 64);
   check(r->is_chat || (r->best_of >= r->n && r->best_of <= choices));
   // Unset: what the model's file recommends.
   check(!r->temperature || (*r->temperature >= 0 && *r->temperature <= (r->native ? 100 : 2)));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs of others against `bellmetal serve`: OpenAI's client for JavaScript, and Chromium on the page and on
+"""Programs of others against `bellmetal serve`: OpenAI's and Anthropic's clients for JavaScript, and Chromium on the page and on
 pages of other origins.
 
 usage: serve_clients_test.py BELLMETAL
@@ -18,7 +18,7 @@ import serve_test
 from limits import seconds
 
 CANNOT_RUN_HERE = 77
-PACKAGES = ["openai@7.57.0", "puppeteer-core@24.43.1"]
+PACKAGES = ["openai@7.57.0", "@anthropic-ai/sdk@1.14.0", "puppeteer-core@24.43.1"]
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -50,7 +50,7 @@ def main():
             free.bind(("127.0.0.1", 0))
             page_port = str(free.getsockname()[1])
         server = serve_test.Server("--chat-template", template, "--cors-origin", "http://localhost:" + page_port)
-        runs = [["serve_clients.mjs"]]
+        runs = [["serve_clients.mjs"], ["serve_messages.mjs"]]
         if chromium:
             runs += [["serve_page.mjs", chromium], ["serve_origins.mjs", chromium, page_port]]
         else:

@@ -612,6 +612,11 @@ class Serve(unittest.TestCase):
         self.assertEqual(self.server.ask("GET", "/props?model=none")[0], 404)
         self.assertEqual([s["id"] for s in self.answer("/slots?fail_on_no_slot=1")], [0, 1, 2, 3])
         self.assertEqual(self.answer("/lora-adapters"), [])
+        before = self.server.metrics()
+        self.server.complete(PROMPTS[3], max_tokens=3)
+        after = self.server.metrics()
+        self.assertEqual([after["llamacpp:" + n] - before["llamacpp:" + n] for n in ("tokens_predicted_total", "requests_deferred")], [3, 0])
+        self.assertGreater(after["llamacpp:prompt_tokens_total"] + after["llamacpp:prompt_tokens_cached_total"], before["llamacpp:prompt_tokens_total"])
         models = self.answer("/models")
         self.assertEqual((models, models["models"][0]["capabilities"]), (self.answer("/v1/models"), ["completion"]))
         self.assertEqual({k: models["data"][0]["meta"][k] for k in ("n_vocab", "n_ctx_train", "n_embd", "n_params")},
@@ -874,7 +879,8 @@ class ServeSlow(unittest.TestCase):
             server = Server("--api-key-file", file.name)
             for given, status in [({}, 401), ({"Authorization": "Bearer open"}, 401), ({"Authorization": "open-sesame"}, 401),
                                   ({"Authorization": "Bearer open-sesame"}, 200), ({"Authorization": "bearer open-sesame"}, 200),
-                                  ({"Authorization": "Bearer Open-Sesame"}, 401)]:
+                                  ({"Authorization": "Bearer Open-Sesame"}, 401), ({"X_Api_Key": "open-sesame"}, 200), ({"X_Api_Key": "open"}, 401),
+                                  ({"X_Api_Key": "open-sesame", "Authorization": "Bearer open"}, 401)]:
                 self.assertEqual(server.ask("GET", "/v1/models", **given)[0], status, given)
             self.assertEqual(server.ask("GET", "/readyz")[0], 200)
             self.assertEqual(server.stop(), 0)
