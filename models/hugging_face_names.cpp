@@ -364,6 +364,9 @@ constexpr Name kEncoderBlockNames[] = {
     {"mlp_norm.", "ffn_norm."},
     {"mlp.Wi.", "ffn_up."},
     {"mlp.Wo.", "ffn_down."},
+    // Jina's third, as save_pretrained() writes it.
+    {"mixer.Wqkv.", "attn_qkv."},
+    {"mixer.out_proj.", "attn_output."},
     {"mlp.fc11.", "ffn_up."},
     {"mlp.fc12.", "ffn_gate."},
     {"norm1.", "attn_output_norm."},

@@ -91,8 +91,8 @@ OWN.update({
     "mpnet": {**BERT, "attn_q": "attention.attn.q", "attn_k": "attention.attn.k", "attn_v": "attention.attn.v", "attn_output": "attention.attn.o",
               "attn_output_norm": "attention.LayerNorm"},
     "deberta-v2": {**BERT, "attn_q": "attention.self.query_proj", "attn_k": "attention.self.key_proj", "attn_v": "attention.self.value_proj"},
-    "jina-bert-v3": {"attn_output_norm": "post_attention_layernorm", "layer_output_norm": "post_mlp_layernorm", "ffn_up": "mlp.fc1",
-                     "ffn_down": "mlp.fc2"},
+    "jina-bert-v3": {"attn_qkv": "mixer.Wqkv", "attn_output": "mixer.out_proj", "attn_output_norm": "norm1", "layer_output_norm": "norm2",
+                     "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},
     "nomic-bert-moe": {"attn_qkv": "attn.Wqkv", "attn_output": "attn.out_proj", "attn_output_norm": "norm1", "layer_output_norm": "norm2",
                        "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2", "ffn_gate_inp": "mlp.router.layer"},
     "modern-bert": {"attn_qkv": "attn.Wqkv", "attn_output": "attn.Wo", "attn_norm": "attn_norm", "ffn_norm": "mlp_norm", "ffn_up": "mlp.Wi",
@@ -120,11 +120,11 @@ OUTER["bert-rank"] = OUTER["bert"]
 OUTER["mpnet"] = {part: "mpnet." + name for part, name in EMBEDDINGS.items()}
 OUTER["deberta-v2"] = {**{part: "deberta." + name for part, name in EMBEDDINGS.items()}, "rel_embd": "deberta.encoder.rel_embeddings",
                        "rel_embd_norm": "deberta.encoder.LayerNorm"}
-OUTER["jina-bert-v3"] = {part: "jina_embeddings_v3." + name for part, name in EMBEDDINGS.items()}
+OUTER["jina-bert-v3"] = {part: "roberta." + name for part, name in {**EMBEDDINGS, "token_embd_norm": "emb_ln"}.items()}
 OUTER["nomic-bert-moe"] = OUTER["nomic-bert"]
 BLOCKS.update({"bert": "bert.encoder.layer.", "bert-rank": "bert.encoder.layer.", "roberta": "roberta.encoder.layer.", "mpnet": "mpnet.encoder.layer.",
                "deberta-v2": "deberta.encoder.layer.",
-               "jina-bert-v3": "jina_embeddings_v3.layers.", "nomic-bert-moe": "encoder.layers.", "nomic-bert": "encoder.layers.", "gemma-embedding": "layers."})
+               "jina-bert-v3": "roberta.encoder.layers.", "nomic-bert-moe": "encoder.layers.", "nomic-bert": "encoder.layers.", "gemma-embedding": "layers."})
 EXPERTS = {"ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj"}
 MIXTRAL = {"ffn_gate_exps": "w1", "ffn_up_exps": "w3", "ffn_down_exps": "w2"}
 

@@ -142,8 +142,8 @@ TEST(CharacterBpeTokenizer, ByteLevelFilesMayJoinCharactersByName) {
 /// The Chinese Jina v2: characters of words, small letters, no white space; llama.cpp judges more
 /// of it and of the next two (tests/oracle/judge_tokenizers.py).
 TEST(CharacterBpeTokenizer, JoinsCharactersBetweenWhiteSpace) {
-  const std::vector<TestToken> tokens = {{"<s>", 0, 3}, {"</s>", 0, 3}, {"<unk>", 0, 2}, {"h"},
-                                         {"e"},         {"he"},         {"你"},          {"你好"},
+  const std::vector<TestToken> tokens = {{"<s>", 0, 3}, {"</s>", 0, 3},  {"<unk>", 0, 2}, {"h"},
+                                         {"e"},         {"he"},          {"你"},          {"你好"},
                                          {"好"},        {"<0x7A>", 0, 6}};
   GgufBuilder b = tokenizer_file("whitespace", tokens);
   b.text("tokenizer.ggml.pre", "whitespace");
@@ -159,8 +159,10 @@ TEST(CharacterBpeTokenizer, JoinsCharactersBetweenWhiteSpace) {
 
 /// Tokens 4–259 the bytes, then `more`.
 GgufBuilder plamo_file(std::string_view model, const std::vector<TestToken>& more) {
-  std::vector<TestToken> tokens = {{"<|plamo:unk|>", 0, 2}, {"<|plamo:bos|>", 0, 3},
-                                   {"<|plamo:eos|>", 0, 3}, {"<|plamo:pad|>", 0, 3}};
+  std::vector<TestToken> tokens = {{"<|plamo:unk|>", 0, 2},
+                                   {"<|plamo:bos|>", 0, 3},
+                                   {"<|plamo:eos|>", 0, 3},
+                                   {"<|plamo:pad|>", 0, 3}};
   for (int b = 0; b < 256; ++b) tokens.push_back({test::byte_token(b), 0, 6});
   tokens.insert(tokens.end(), more.begin(), more.end());
   return tokenizer_file(model, tokens);
@@ -183,9 +185,9 @@ TEST(PlamoTokenizer, TakesTheBestSumOfScores) {
 }
 
 TEST(PlamoTokenizer, TheThirdCutsAtMarkersAndLongRunsFirst) {
-  const std::vector<TestToken> words = {{"a", -3},  {"aab", -1},      {"aaaa", -9},
-                                        {"  ", -1}, {" ", -1},      {" x", -0.5f},    {"x", -1},
-                                        {">x", -1}, {"\uFEFFa", -1}, {"aaaab", -0.5f}};
+  const std::vector<TestToken> words = {{"a", -3},       {"aab", -1},     {"aaaa", -9}, {"  ", -1},
+                                        {" ", -1},       {" x", -0.5f},   {"x", -1},    {">x", -1},
+                                        {"\uFEFFa", -1}, {"aaaab", -0.5f}};
   const auto second = open(plamo_file("plamo2", words)), third = open(plamo_file("plamo3", words));
   EXPECT_EQ(pieces(*second, "aaaab"), (Strings{"aaaab"}));
   EXPECT_EQ(pieces(*third, "aaaab")[0], "aaaa");
