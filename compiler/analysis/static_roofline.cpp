@@ -214,6 +214,7 @@ class Counter {
         constexpr double kBytesOfK = 128, kSteps = 4;
         const double k = kBytesOfK / static_cast<double>(item_size(s.matrix));
         out_.mma_ops += 2.0 * TensorMemory::kLanes * s.accumulators * k * times / sub_groups;
+        out_.is_mma_tf32 = s.matrix == DType::kF32;
         return slots(2, 8 + 3 * kSteps);
       }
       case TensorOp::kWait: return slots(2, 0);
@@ -241,6 +242,7 @@ class Counter {
     const double n = is_group ? s.accumulators * 32.0 / m : info->slot;
     out_.mma_ops += 2 * m * n * k * times;
     out_.is_mma_int8 = item_size(info->in) == 1;
+    out_.is_mma_tf32 = info->in == DType::kF32;
     out_.sub_group_slots += times;
   }
 
@@ -290,7 +292,11 @@ StaticRoof static_roof(const ProgramCount& count, const CardInfo& card, uint32_t
   StaticRoof out;
   // The busiest unit; groups are handed out one at a time.
   const double waves = std::ceil(count.groups / units) * count.sub_groups;
-  const double rate = count.is_mma_int8 ? card.mma_i8 : card.mma_f16;
+  // tf32 is half of float16 wherever there is both. Source: NVIDIA's data sheets of A100, H100 and
+  // B200, architecture white papers of GA102, AD102 and GB202.
+  const double rate = count.is_mma_int8   ? card.mma_i8
+                      : count.is_mma_tf32 ? card.mma_f16 / 2
+                                          : card.mma_f16;
   const double issue = waves * count.sub_group_slots / card.issue / card.clock_hz;
   const double matrix = rate > 0 ? waves * count.mma_ops / rate / card.clock_hz : 0;
   const double memory = bytes / card.bytes_per_second;

@@ -19,6 +19,7 @@ struct ProgramCount {
   uint32_t sub_groups = 1;     ///< of a group
   double mma_ops = 0;  ///< operations of a sub-group's matrix instructions; a multiply-add: 2
   bool is_mma_int8 = false;
+  bool is_mma_tf32 = false;
   bool has_int8_dots = false;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_set>
 
 namespace bm::compiler {
 namespace {
@@ -14,7 +15,20 @@ bool has_pairs(const ir::Store& s, const Node* columns) {
          is_row(ir::linear(s.index), columns, kPair);
 }
 
+bool has_loads(const Node* n, const Node* sum, std::unordered_set<const Node*>* seen) {
+  if (n == nullptr || n == sum || !seen->insert(n).second) return false;
+  return n->op == Op::kLoad ||
+         std::ranges::any_of(n->src, [&](const Node* s) { return has_loads(s, sum, seen); });
+}
+
 }  // namespace
+
+bool has_other_loads(const ir::KernelIr& kernel, const Node* sum) {
+  std::unordered_set<const Node*> seen;
+  return std::ranges::any_of(kernel.stores, [&](const ir::Store& s) {
+    return has_loads(s.value, sum, &seen) || has_loads(s.gate, sum, &seen);
+  });
+}
 
 void store_vectors(Builder& b, BlockId block, uint32_t array, ValueId at,
                    std::span<const ValueId> vectors) {

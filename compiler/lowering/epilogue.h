@@ -37,6 +37,9 @@ void store_vectors(Builder& b, BlockId block, uint32_t array, ValueId at,
 void spill_vectors(Builder& b, BlockId block, uint32_t array, ValueId at,
                    std::span<const uint32_t> registers);
 
+/// Whether what is stored, or whether it is, loads anything besides what `sum` does.
+bool has_other_loads(const ir::KernelIr& kernel, const Node* sum);
+
 /// Results of this work-item, in the order they are added.
 class Epilogue {
  public:

@@ -18,7 +18,8 @@ int64_t largest(const hal::DimExpr& dim, const std::vector<ir::VarDecl>& vars) {
         __builtin_add_overflow(sum, product, &sum))
       return INT32_MAX;
   }
-  return std::clamp<int64_t>(sum / dim.divisor + 1, 1, INT32_MAX);
+  // Rounded up, as DimExpr::evaluate does: one more would make distances from the end negative.
+  return std::clamp<int64_t>(sum / dim.divisor + (sum % dim.divisor > 0), 1, INT32_MAX);
 }
 
 /// No loop of a reduction is there twice, whatever schedules have made of the kernel's nodes: one

@@ -75,9 +75,16 @@ ValueId Emitter::compute(const Node* n, const Env& env) {
 ValueId Emitter::emit_alu(const Node* n, const Env& env) {
   std::array<ValueId, 3> args{};
   uint32_t lanes = 1;
+  // Reductions first: what is loaded beside them would stay in registers all through their loops.
+  std::array<size_t, 3> order{0, 1, 2};
+  if (b_.target().has_groups)
+    std::stable_sort(
+        order.begin(), order.begin() + static_cast<std::ptrdiff_t>(n->src.size()),
+        [&](size_t x, size_t y) { return reduce_level(n->src[x]) > reduce_level(n->src[y]); });
   for (size_t i = 0; i < n->src.size(); ++i) {
-    args[i] = emit(n->src[i], env);
-    lanes = std::max(lanes, b_.type(args[i]).lanes);
+    const size_t at = order[i];
+    args[at] = emit(n->src[at], env);
+    lanes = std::max(lanes, b_.type(args[at]).lanes);
   }
   for (size_t i = 0; i < n->src.size(); ++i) args[i] = splat(args[i], lanes);
   // Indices are compared in 32 bits where they fit: half the vectors.

@@ -92,6 +92,7 @@ void LineStage::for_chunks(const LineTile& t, ValueId at, const Env& env,
   const Expr share = chunk * (LineTile::kChunk / item_size(t.load->dtype));
   Offsets inside(e_, own(t.along, share), t.along.block, t.along.end, false);
   Offsets lines(e_, own(t.across, line), t.across.block, t.across.end, false);
+  const int64_t panel_lines = t.panel_lines ? t.panel_lines : t.lines;
   for (int64_t panel = 0; panel < t.panels; ++panel) {
     Offsets::Position along;
     if (!is_there) along = inside.at(panel * t.per_line());
@@ -100,11 +101,11 @@ void LineStage::for_chunks(const LineTile& t, ValueId at, const Env& env,
     if (is_whole) along.exists = kNone;
     for (int64_t l = 0; l < t.lines; l += at_once_) {
       if (is_there) {
-        copy({.to = Expr(start + (panel * t.lines + l) * LineTile::kLine)});
+        copy({.to = Expr(start + (panel * panel_lines + l) * LineTile::kLine)});
         continue;
       }
       LineCopy c = copy_from(t, lines.at(l), along, env);
-      c.to = Expr(start + (panel * t.lines + l) * LineTile::kLine);
+      c.to = Expr(start + (panel * panel_lines + l) * LineTile::kLine);
       copy(c);
     }
   }

@@ -87,6 +87,7 @@ struct LineTile {
   const Node* load = nullptr;
   TileAxis across, along;  ///< from line to line, within one
   int64_t lines = 0, panels = 1;
+  int64_t panel_lines = 0;  ///< from panel to panel, where these are some of its lines; 0: `lines`
 
   int64_t per_line() const { return kLine / item_size(load->dtype); }
 };
@@ -120,6 +121,7 @@ class LineStage {
   LineStage(Emitter& e, uint32_t items, uint32_t array)
       : e_(e), b_(e.builder()), at_once_(items / LineTile::kChunks), array_(array) {}
   uint32_t array() const { return array_; }
+  int64_t at_once() const { return at_once_; }  ///< lines
 
   /// This work-item's share of a tile that lies in shared memory from byte `at` on.
   void for_chunks(const LineTile& t, ValueId at, const Env& env,
@@ -147,7 +149,7 @@ class LineStage {
 
   Emitter& e_;
   Builder& b_;
-  int64_t at_once_;  ///< lines
+  int64_t at_once_;
   uint32_t array_;
 };
 

@@ -1,4 +1,5 @@
 // Loops in PTX: an index is a register that changes after the body.
+#include <algorithm>
 #include <array>
 
 #include "compiler/render/ptx_renderer.h"
@@ -56,6 +57,13 @@ bool PtxRenderer::runs_at_all(const Stmt& s) const {
   return begin.op == ValueOp::kConst && end.op == ValueOp::kConst && begin.imm < end.imm;
 }
 
+/// Whether a turn copies through registers: of several turns at once those would be too many.
+bool PtxRenderer::stays_rolled(const Stmt& s) const {
+  return std::ranges::any_of(p_.blocks[s.body].stmts, [](const Stmt& own) {
+    return own.kind == StmtKind::kCopy && own.copy == CopyKind::kUnalignedWords;
+  });
+}
+
 void PtxRenderer::serial(const Stmt& s) {
   const bool is_narrow = v_.is_narrow(s.value);
   const std::string limit = sized(s.end, is_narrow), first = sized(s.begin, is_narrow);
@@ -65,6 +73,7 @@ void PtxRenderer::serial(const Stmt& s) {
   const bool is_certain = runs_at_all(s);
   if (!is_certain) leave_at_end(s, end);
   out_.label(again);
+  if (stays_rolled(s)) out_.line(".pragma \"nounroll\";");
   block(s.body);
   advance(s, s.step);
   repeat(s, limit, again);

@@ -40,6 +40,7 @@ class PtxRenderer {
   void repeat(const Stmt& s, const std::string& limit, const std::string& again);
   void advance(const Stmt& s, int64_t step);
   bool runs_at_all(const Stmt& s) const;
+  bool stays_rolled(const Stmt& s) const;
   void serial(const Stmt& s);
   void start_items(const Stmt& s);
   void items(const Stmt& s);

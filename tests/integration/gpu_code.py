@@ -62,7 +62,9 @@ WORKLOADS = [
     ("prompt Q4_K, 512 × 4096 × 4096", "q4linear(f32[512,4096], 4096)", ATTENTION),
     ("prompt Q4_K, 512 × 6144 × 4096", "q4linear(f32[512,4096], 6144)", ATTENTION),
     ("prompt Q4_K, 512 × 14336 × 4096", "q4linear(f32[512,4096], 14336)", ATTENTION),
+    ("prompt Q4_K, 500 × 14336 × 4096", "q4linear(f32[500,4096], 14336)", ATTENTION),
     ("token Q4_K, 4096 × 4096", "q4linear(f32[1,4096], 4096)", ROWS),
+    ("token Q8_0, 4096 × 14336, residual", "f32[1,4096] + q8linear(f32[1,14336], 4096)", ROWS),
     ("decode attention f16, 32 heads over 8, 4096 keys", "decode(f32[32,128], f16[8,4096,128], f16[8,4096,128])", ROWS),
     ("decode attention f32, 32 heads over 8, 4096 keys", "decode(f32[32,128], f32[8,4096,128], f32[8,4096,128])", ROWS),
     ("decode attention int8, 32 heads over 8, 4096 keys",
@@ -71,6 +73,10 @@ WORKLOADS = [
      "prompt(f32[2048,32,128], f16[8,8192,128], f16[8,8192,128])", ATTENTION),
     ("prompt attention int8, 2048 of 8192 tokens, 32 heads over 8",
      "prompt8(f32[2048,32,128], i8[8,8192,128], i8[8,8192,128], f16[8,8192,4], f16[8,8192,4])", ATTENTION),
+    ("prompt attention f16, heads of 256",
+     "prompt(f32[2048,32,256], f16[8,8192,256], f16[8,8192,256])", ATTENTION),
+    ("prompt attention int8, heads of 256",
+     "prompt8(f32[2048,32,256], i8[8,8192,256], i8[8,8192,256], f16[8,8192,8], f16[8,8192,8])", ATTENTION),
 ]
 
 

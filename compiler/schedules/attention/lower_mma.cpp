@@ -181,13 +181,28 @@ void FlashAttention::copy_tiles(std::span<const Copy> tiles, BlockId block) {
   std::vector<LineCopy> chunks;
   for (const auto& [tile, at] : tiles)
     stage_->for_chunks(tile, at, g_.env, [&](const LineCopy& c) { chunks.push_back(c); });
-  const CopyKind fast = has_async() ? CopyKind::kAsync : CopyKind::kWords;
-  for (const bool is_fast : {true, false}) {
-    const BlockId inside = b_.open_block(block);
-    for (const LineCopy& c : chunks)
-      stage_->issue(inside, is_fast ? fast : CopyKind::kUnalignedWords, c);
-    b_.close_if(inside, is_fast ? s_.is_aligned : s_.is_not);
-  }
+  const BlockId fast = b_.open_block(block);
+  for (const LineCopy& c : chunks)
+    stage_->issue(fast, has_async() ? CopyKind::kAsync : CopyKind::kWords, c);
+  b_.close_if(fast, s_.is_aligned);
+  const BlockId slow = b_.open_block(block);
+  for (const auto& [tile, at] : tiles) copy_unaligned(tile, at, slow);
+  b_.close_if(slow, s_.is_not);
+}
+
+/// In a loop over lines: elements of all of them on their way at once, through registers, would
+/// take those of the results.
+void FlashAttention::copy_unaligned(LineTile tile, ValueId at, BlockId block) {
+  const int64_t step = stage_->at_once();
+  const Builder::Loop loop = b_.open_loop(block);
+  tile.across.first = Expr(expr(tile.across.first) + expr(loop.index));
+  tile.across.block = loop.body;
+  tile.panel_lines = std::exchange(tile.lines, step);
+  const Expr to = expr(at) + expr(loop.index) * LineTile::kLine;
+  stage_->for_chunks(tile, to, g_.env, [&](const LineCopy& c) {
+    stage_->issue(loop.body, CopyKind::kUnalignedWords, c);
+  });
+  b_.close_loop(loop, b_.index(0), b_.index(tile.panel_lines), step);
 }
 
 /// Loads of a block of keys or values that are codes: nothing waits for them yet. The last key

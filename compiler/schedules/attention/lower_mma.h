@@ -97,6 +97,7 @@ class FlashAttention : GroupAttention {
                 ValueId extent, int64_t step, BlockId block) const;
   std::array<Copy, 2> stage_tiles(ValueId first_key, ValueId stage, BlockId block) const;
   void copy_tiles(std::span<const Copy> tiles, BlockId block);
+  void copy_unaligned(LineTile tile, ValueId at, BlockId block);
   std::vector<CodeChunk> gather_codes(bool is_keys, ValueId first_key, BlockId block);
   void keep_codes(std::span<const CodeChunk> chunks, const Expr& stage, BlockId block);
   SlotWords fragment(const LineFragments& f, ValueId start, int64_t row, int64_t step,

@@ -8,7 +8,6 @@
 #include <array>
 #include <bit>
 #include <optional>
-#include <unordered_set>
 
 #include "compiler/schedules/gemm_gpu/lowering.h"
 
@@ -22,13 +21,6 @@ constexpr uint32_t kPair = 2;
 
 bool is_uneven(const Node* range, int64_t step) {
   return !range->src[0]->is_const() || range->src[0]->imm % step != 0;
-}
-
-/// Whether `n` loads anything besides what `product` does.
-bool has_loads(const Node* n, const Node* product, std::unordered_set<const Node*>* seen) {
-  if (n == nullptr || n == product || !seen->insert(n).second) return false;
-  return n->op == Op::kLoad ||
-         std::ranges::any_of(n->src, [&](const Node* s) { return has_loads(s, product, seen); });
 }
 
 }  // namespace
@@ -236,10 +228,7 @@ void PipelinedGemm::run_pipeline(const Pipe& pipe) {
 void PipelinedGemm::store_results(const Tile& tile, BlockId block, bool is_aligned) {
   // Whatever is computed here stays behind the product, where registers are free again.
   const Confined confined(e_, block);
-  std::unordered_set<const Node*> seen;
-  const bool is_clamped = std::ranges::any_of(e_.kernel().stores, [&](const ir::Store& s) {
-    return has_loads(s.value, p_.reduce, &seen) || has_loads(s.gate, p_.reduce, &seen);
-  });
+  const bool is_clamped = has_other_loads(e_.kernel(), p_.reduce);
   const auto lines = [&](ValueId first, const Expr& own, const Node* range, int64_t step) {
     const ValueId end = is_uneven(range, step) ? e_.emit(range->src[0], tile.env) : kNone;
     return Offsets(e_, b_.add(first, own), block, end, is_clamped);

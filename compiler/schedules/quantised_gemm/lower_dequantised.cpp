@@ -99,7 +99,8 @@ class DequantisedGemm {
   void bind_rows(const Expr& first) {
     const bool is_split = p_.rows.size() == 2;
     const Expr own = first + expr(lane_group_);
-    Offsets merged(e_, own, body_), inner(e_, lane_group_, body_);
+    Offsets merged(e_, own, body_), inner(e_, lane_group_, body_),
+        outer(e_, Expr(first >> log2_of(kTileRows)), body_);
     for (uint32_t tile = 0; tile < p_.row_tiles; ++tile)
       for (uint32_t slot = 0; slot < kRowSlots; ++slot) {
         const int64_t offset = tile * kTileRows + slot * kSlotRows;
@@ -107,8 +108,7 @@ class DequantisedGemm {
           rows_.push_back(e_.bound(env_, p_.rows[0], merged.at(offset).binding));
           continue;
         }
-        const Expr outer = (first >> log2_of(kTileRows)) + int64_t{tile};
-        const Env env = e_.bound_at(env_, p_.rows[0], outer, body_);
+        const Env env = e_.bound(env_, p_.rows[0], outer.at(tile).binding);
         rows_.push_back(e_.bound(env, p_.rows[1], inner.at(slot * kSlotRows).binding));
       }
   }
@@ -267,19 +267,28 @@ class DequantisedGemm {
     const bool has_tail =
         !p_.vectors->src[0]->is_const() || p_.vectors->src[0]->imm % p_.block_n() != 0;
     const Expr first = expr(first_vector_) + expr(part_) * kPairs;
-    Offsets vectors(e_, first, block, has_tail ? extent_ : kNone, true);
-    Epilogue out(e_, p_.reduce);
-    for (uint32_t slot = 0; slot < p_.slots; ++slot)
+    const bool is_clamped = has_other_loads(e_.kernel(), p_.reduce);
+    Offsets vectors(e_, first, block, has_tail ? extent_ : kNone, is_clamped);
+    // A param may be read where it is written: then all is read before. Else slot by slot: the
+    // comparisons and positions of all would take the registers of the results.
+    const bool is_at_once = std::ranges::any_of(
+        e_.kernel().params, [](const ir::Param& p) { return p.is_read && p.is_written; });
+    std::optional<Epilogue> out;
+    for (uint32_t slot = 0; slot < p_.slots; ++slot) {
+      if (!out) out.emplace(e_, p_.reduce);
       for (uint32_t e = 0; e < kPairs; ++e) {
         const Offsets::Position at = vectors.at(slot * kSlotRows + e);
         for (size_t row = 0; row < rows_.size(); ++row) {
           const auto tile = static_cast<uint32_t>(row / kRowSlots);
           const auto in_tile = static_cast<uint32_t>(row % kRowSlots);
           const ValueId sum = b_.read(block, register_of(tile, slot, in_tile * kPairs + e));
-          out.add(e_.bound(rows_[row], p_.vectors, at.binding), sum, at.exists);
+          out->add(e_.bound(rows_[row], p_.vectors, at.binding), sum, at.exists);
         }
       }
-    out.store_pairs(block, p_.vectors, false);
+      if (is_at_once && slot + 1 < p_.slots) continue;
+      out->store_pairs(block, p_.vectors, false);
+      out.reset();
+    }
   }
 
   Emitter& e_;

@@ -70,7 +70,8 @@ int wave_error_of(Fault::Kind kind) {
     case Fault::Kind::kTrap:
     case Fault::Kind::kBarrierDeadlock:
     case Fault::Kind::kInstructionLimit:
-    case Fault::Kind::kCancelled: return -1;
+    case Fault::Kind::kCancelled:
+    case Fault::Kind::kNotWaited: return -1;
   }
   __builtin_unreachable();
 }

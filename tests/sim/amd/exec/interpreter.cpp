@@ -74,6 +74,8 @@ class Program {
       return refuse(fault, Fault::Kind::kIllegalOpcode, pc, fmt::format("word {:08x}", words[0]));
     Step& step = steps_.emplace_back();
     static_cast<Instruction&>(step) = *decoded;
+    step.traffic = traffic_of(step, isa_);
+    step.matrix_states = MatrixHazards::states_of(step);
     if (!bind(step)) {
       return refuse(fault, Fault::Kind::kIllegalOpcode, pc, to_text(*decoded, isa_));
     }
@@ -334,6 +336,14 @@ class Machine {
     ++w.steps;
     ++counts_[in->count];
     if (in->row_y) ++counts_[in->count_y];
+    if (const auto why = w.waits.problem(*in, in->traffic))
+      return stop(w, Fault::Kind::kNotWaited, fmt::format("{}: {}", to_text(*in, d_.isa), *why));
+    w.waits.issue(*in, in->traffic);
+    if (d_.isa == Isa::kGfx9) {
+      if (const auto why = w.hazards.problem(*in, in->matrix_states))
+        return stop(w, Fault::Kind::kNotWaited, fmt::format("{}: {}", to_text(*in, d_.isa), *why));
+      w.hazards.issue(*in, in->matrix_states);
+    }
     w.next_pc = w.pc + in->bytes;
     w.write_mask = ~uint64_t{0};
     execute(w, *in);
@@ -391,7 +401,8 @@ constexpr std::string_view kFaultNames[] = {
     "invalid dispatch",    "illegal opcode",       "register out of range",
     "unmapped address",    "no permission",        "misaligned address",
     "LDS out of range",    "scratch out of range", "trap",
-    "waves wait for ever", "instruction limit",    "cancelled"};
+    "waves wait for ever", "instruction limit",    "cancelled",
+    "not waited for"};
 constexpr std::string_view kAccessNames[] = {"read", "write", "atomic", "execute"};
 
 }  // namespace

@@ -91,6 +91,7 @@ struct Fault {
     kBarrierDeadlock,  ///< every wave waits
     kInstructionLimit,
     kCancelled,
+    kNotWaited,  ///< a register is used before what writes it is done, or LDS behind a barrier
   };
   Kind kind = Kind::kIllegalOpcode;
   Access access = Access::kRead;

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "tests/sim/amd/exec/interpreter.h"
+#include "tests/sim/amd/exec/matrix_hazards.h"
+#include "tests/sim/amd/exec/waits.h"
 #include "tests/sim/amd/isa/instruction.h"
 
 namespace bm::sim::amd {
@@ -24,6 +26,8 @@ struct Step : Instruction {
   const Step* y = nullptr;
   uint32_t count = 0, count_y = 0;  ///< index of the opcode rows
   uint32_t modifiers = 0;           ///< modifiers_of(); the handler must honor every one
+  Traffic traffic;
+  uint32_t matrix_states = 0;  ///< MatrixHazards::states_of
 };
 
 struct Group {
@@ -63,6 +67,8 @@ struct Wave {
   Fault fault;
   uint64_t write_mask = ~uint64_t{0};  ///< lanes the current DPP instruction may write
   uint32_t honored = 0;                ///< modifiers that the current handler looked at
+  Waits waits;
+  MatrixHazards hazards;  ///< gfx9
 
   /// Column `n` of the VGPRs, or from kAccVgpr - kVgpr on of the AccVGPRs.
   uint32_t* reg(uint32_t n) {

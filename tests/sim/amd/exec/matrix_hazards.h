@@ -1,0 +1,39 @@
+#pragma once
+// Wait states that CDNA3 wants between its matrix instructions and others. Hardware does not hold
+// back a VALU or memory instruction until the result of an MFMA is there, nor an MFMA until what
+// the VALU wrote is; compilers put other instructions or s_nop between them.
+//
+// Sources: AMD "CDNA3" ISA reference guide, "Manually Inserted Wait States" and "Dependency
+// Resolution: Required Independent Instructions"; passes of each shape: the same, "Matrix
+// Arithmetic Instructions"; LLVM 19, GCNHazardRecognizer.cpp (GFX940).
+// Not modelled: instructions on float64, and accumulators that one MFMA takes from another.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/sim/amd/isa/instruction.h"
+
+namespace bm::sim::amd {
+
+class MatrixHazards {
+ public:
+  /// Wait states that the result of `in` takes until others may read or write it; 0: `in` is no
+  /// matrix instruction, or not modelled.
+  static uint32_t states_of(const Instruction& in);
+
+  /// What is wrong with executing `in` now. `states`: states_of(in).
+  std::optional<std::string> problem(const Instruction& in, uint32_t states) const;
+  void issue(const Instruction& in, uint32_t states);
+
+ private:
+  struct Write {
+    Slot dst;
+    uint64_t until = 0;  ///< state from which on it may be used
+    bool is_matrix = false;
+  };
+  std::vector<Write> writes_;
+  uint64_t now_ = 0;
+};
+
+}  // namespace bm::sim::amd
