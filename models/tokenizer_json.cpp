@@ -181,12 +181,18 @@ class JsonBpe final : public JsonModel {
 /// more than the rarest.
 class JsonUnigram final : public JsonModel {
  public:
-  JsonUnigram(const Vocab& vocab, TextSteps steps, Ids ids, bool has_byte_fallback)
-      : JsonModel(vocab, std::move(steps), std::move(ids)), has_byte_fallback_(has_byte_fallback) {
+  /// `scores`: by number, as the file writes them; in float32 other sums than the library's would
+  /// be equal.
+  JsonUnigram(const Vocab& vocab, TextSteps steps, Ids ids, std::vector<double> scores,
+              bool has_byte_fallback)
+      : JsonModel(vocab, std::move(steps), std::move(ids)),
+        scores_(std::move(scores)),
+        has_byte_fallback_(has_byte_fallback) {
+    scores_.resize(vocab.tokens.size());  // added tokens have none
     double lowest = std::numeric_limits<double>::infinity();
     for (const auto& [text, id] : ids_) {
       trie_.insert(text, id);
-      lowest = std::min(lowest, double{vocab.at(id).score});
+      lowest = std::min(lowest, scores_[static_cast<size_t>(id)]);
     }
     unknown_score_ = (ids_.empty() ? 0 : lowest) - 10;
   }
@@ -210,7 +216,7 @@ class JsonUnigram final : public JsonModel {
       const double before = best[pos].score;
       trie_.prefixes(word, pos, [&](size_t n, int32_t id) {
         has_single = has_single || n == length;
-        offer(pos + n, before + double{vocab_.at(id).score}, id);
+        offer(pos + n, before + scores_[static_cast<size_t>(id)], id);
       });
       if (!has_single) offer(pos + length, before + unknown_score_, -1);
       pos += length;
@@ -236,6 +242,7 @@ class JsonUnigram final : public JsonModel {
   }
 
   ByteTrie trie_;
+  std::vector<double> scores_;
   double unknown_score_ = 0;
   bool has_byte_fallback_;
 };
@@ -355,7 +362,7 @@ class Loader {
           return corrupt("an entry of the vocabulary is no pair of text and score");
         const auto id = static_cast<int64_t>(vocab_.tokens.size());
         BM_TRY(put(id, entry[0].get<std::string>()));
-        vocab_.tokens.back().score = entry[1].get<float>();
+        scores_.push_back(entry[1].get<double>());
       }
     } else {
       if (vocab == nullptr || !vocab->is_object()) return corrupt("no vocabulary");
@@ -625,7 +632,8 @@ class Loader {
   Result<std::unique_ptr<TokenModel>> make(TextSteps steps, Ids ids) {
     const bool has_bytes = flag_of(*model_, "byte_fallback", false);
     if (kind_ == "Unigram")
-      return std::make_unique<JsonUnigram>(vocab_, std::move(steps), std::move(ids), has_bytes);
+      return std::make_unique<JsonUnigram>(vocab_, std::move(steps), std::move(ids),
+                                           std::move(scores_), has_bytes);
     if (kind_ == "WordLevel")
       return std::make_unique<JsonWordLevel>(vocab_, std::move(steps), std::move(ids));
     if (kind_ == "WordPiece") {
@@ -683,6 +691,7 @@ class Loader {
 
   const GgufFile& file_;
   Vocab& vocab_;
+  std::vector<double> scores_;  ///< of a Unigram model, by number
   json root_;
   const json* model_ = nullptr;
   std::string kind_, mark_, piece_prefix_;

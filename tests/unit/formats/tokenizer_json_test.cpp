@@ -206,6 +206,15 @@ TEST(TokenizerJson, UnigramTakesTheBestSum) {
   EXPECT_EQ(t->decode(encode(*t, "a b")), "a b");
 }
 
+TEST(TokenizerJson, UnigramTellsSumsApartThatAreEqualInFloat32) {
+  const auto entry = [](const char* text, double score) { return json::array({text, score}); };
+  const json vocab = json::array({entry("<unk>", -9), entry("a", -1.00000000001), entry("b", -1),
+                                  entry("aa", -2), entry("ab", -2)});
+  const auto t = open({{"model", {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", vocab}}}});
+  ASSERT_TRUE(t);
+  EXPECT_EQ(encode(*t, "aab"), (Ids{3, 2}));  // "a" and "ab" would come first
+}
+
 TEST(TokenizerJson, WordPieceOfBert) {
   const json root = {{"model",
                       {{"type", "WordPiece"},
