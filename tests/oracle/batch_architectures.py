@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Batches over paged caches for architectures that the bundled model is not: as one sequence alone, and the same bits in any company.
 
-usage: batch_architectures.py LLAMA_BATCH_TEST
+usage: batch_architectures.py LLAMA_BATCH_TEST [--daily N]    an N-th of them, another one every day
 
 Random models of random_transformer.py: experts, sinks, windows, chunks, temperatures, latent attention, states.
 """
+import argparse
 import os
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ARCHITECTURES = ["qwen3moe", "gpt-oss", "llama4", "gemma3", "deepseek2", "minicpm3", "qwen3next", "qwen35", "lfm2",
@@ -21,18 +23,22 @@ ARCHITECTURES = ["qwen3moe", "gpt-oss", "llama4", "gemma3", "deepseek2", "minicp
 # Whose weights every pass reads: not divided over devices.
 WHOLE = {"nanbeige"}
 
+parser = argparse.ArgumentParser()
+parser.add_argument("test")
+parser.add_argument("--daily", type=int, default=1)
+ARGUMENTS = parser.parse_args()
 try:
     import numpy  # noqa: F401
 except ImportError:
     print("skipped: no NumPy")
     sys.exit(77)
 with tempfile.TemporaryDirectory() as folder:
-    for options in ARCHITECTURES:
+    for options in ARCHITECTURES[int(time.time()) // 86400 % ARGUMENTS.daily::ARGUMENTS.daily]:
         name = options.split()[0]
         model = os.path.join(folder, name + ".gguf")
         subprocess.run([sys.executable, os.path.join(HERE, "random_transformer.py"), model, "--arch", *options.split(), "--vocab", "256",
                         "--context", "512"], check=True)
-        done = subprocess.run([sys.argv[1], "--gtest_brief=1", "--gtest_filter=-*DividedAmongDevices*" if name in WHOLE else "--gtest_filter=*"], env={**os.environ, "BM_BATCH_MODEL": model}, check=False)
+        done = subprocess.run([ARGUMENTS.test, "--gtest_brief=1", "--gtest_filter=-*DividedAmongDevices*" if name in WHOLE else "--gtest_filter=*"], env={**os.environ, "BM_BATCH_MODEL": model}, check=False)
         if done.returncode != 0:
             sys.exit(f"{name}: exit code {done.returncode}")
         print(f"{name}: equal")
