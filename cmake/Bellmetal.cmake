@@ -210,9 +210,9 @@ function(bm_quick)
 endfunction()
 
 # bm_test(NAME SOURCES a_test.cpp … DEPS bm_base … [LABELS unit] [PARTS n] [FILTER pattern]
-# [ENVIRONMENT A=b …] [OPTIMISED]): gtest program and its entries.
+# [DAILY n] [ENVIRONMENT A=b …] [OPTIMISED]): gtest program and its entries. With DAILY NAME.whole runs all in the long run.
 function(bm_test name)
-  cmake_parse_arguments(ARG "OPTIMISED" "PARTS;FILTER" "SOURCES;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISED" "PARTS;FILTER;DAILY" "SOURCES;DEPS;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT BM_TESTS)
     return()
   endif()
@@ -227,5 +227,9 @@ function(bm_test name)
     bm_slow_programs(${name})
   endif()
   bm_test_entries(${name} PROGRAM ${name} LABELS ${ARG_LABELS} PARTS ${ARG_PARTS} FILTER ${ARG_FILTER}
-    ENVIRONMENT ${ARG_ENVIRONMENT})
+    DAILY ${ARG_DAILY} ENVIRONMENT ${ARG_ENVIRONMENT})
+  if(ARG_DAILY)
+    bm_test_entries(${name}.whole PROGRAM ${name} LABELS unit long FILTER ${ARG_FILTER} LIMIT 3600
+      ENVIRONMENT ${ARG_ENVIRONMENT})
+  endif()
 endfunction()

@@ -364,10 +364,8 @@ void HostedModel::stop() {
 }
 
 bool HostedModel::drain(Clock::time_point deadline) {
-  {
-    std::unique_lock lock(mutex_);
-    if (!loaded_.wait_until(lock, deadline, [&] { return status_.has_value(); })) return false;
-  }
+  // A model that still loads was asked nothing.
+  if (state() == State::kLoading) return true;
   return !scheduler_ || scheduler_->drain(deadline);
 }
 

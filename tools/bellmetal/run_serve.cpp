@@ -6,7 +6,11 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <set>
+#include <system_error>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -19,6 +23,7 @@
 #include "serve/server.h"
 #include "serve/service.h"
 #include "tools/bellmetal/exit_code.h"
+#include "tools/bellmetal/interrupt.h"
 #include "tools/bellmetal/options.h"
 #include "tools/bellmetal/output.h"
 #include "tools/bellmetal/text_model.h"
@@ -199,16 +204,33 @@ class ModelFiles {
   std::vector<File> files_;
 };
 
-/// Ends what the models do, so that nobody waits for them any more.
-void stop_models(const Models& models, std::chrono::seconds bound) {
+/// Whether all that was asked was answered within `bound`.
+bool drain_models(const Models& models, std::chrono::seconds bound) {
   const Clock::time_point deadline = Clock::now() + bound;
   bool is_empty = true;
   for (const auto& m : models) is_empty = m->drain(deadline) && is_empty;
   serve::log_line({{"event", "drained"}, {"complete", is_empty}});
-  // What still loads cannot be stopped, and leaves nothing behind.
-  for (const auto& m : models)
-    if (m->state() == HostedModel::State::kLoading) ::_exit(kOk);
-  for (const auto& m : models) m->stop();
+  return is_empty;
+}
+
+/// Ends the models' threads. False: `bound` was over before. Loading and compiling cannot be
+/// stopped, nobody waits for them, and they leave nothing behind.
+bool stop_models(const Models& models, std::chrono::milliseconds bound) {
+  const auto done = std::make_shared<std::promise<void>>();
+  const auto stop = [models, done] {
+    for (const auto& m : models) m->stop();
+    done->set_value();
+  };
+  std::thread stopping;
+  try {
+    stopping = std::thread(stop);
+  } catch (const std::system_error&) {  // no thread is to be had: as long as it takes
+    stop();
+    return true;
+  }
+  if (done->get_future().wait_for(bound) == std::future_status::ready) return stopping.join(), true;
+  stopping.detach();
+  return false;
 }
 
 }  // namespace
@@ -248,14 +270,16 @@ int run_serve(const ServeOptions& o) {
   if (!server) return report(server.error(), o.json);
   serve::log_line({{"event", "listening"}, {"url", socket->url}, {"pid", ::getpid()}});
   // Answers while models load; failing to load ends the program.
-  int code = kOk;
-  bool is_asked = false, is_ready = false;
+  int code = kOk, asked = 0;
+  bool is_ready = false;
   Reload reload;
-  while (!is_asked && code == kOk) {
+  while (asked == 0 && code == kOk) {
     const bool is_calm = is_ready && !reload.is_going_on();
     const int signal = HeldSignals::wait(std::chrono::milliseconds(is_calm ? 500 : 5));
-    is_asked = signal > 0 && signal != SIGHUP;
-    if (is_asked) continue;
+    if (signal > 0 && signal != SIGHUP) {
+      asked = signal;
+      continue;
+    }
     if (is_calm && signal <= 0) files.look();
     if (signal == SIGHUP && is_ready) {
       files = ModelFiles(models);
@@ -285,7 +309,20 @@ int run_serve(const ServeOptions& o) {
   serve::notify_manager("STOPPING=1\nSTATUS=answering the last requests");
   serve::log_line({{"event", "stopping"}, {"drain_seconds", o.drain_seconds}});
   models.insert(models.end(), reload.retired().begin(), reload.retired().end());
-  stop_models(models, std::chrono::seconds(code == kOk ? o.drain_seconds : 0));
+  const bool is_empty =
+      drain_models(models, std::chrono::seconds(code == kOk ? o.drain_seconds : 0));
+  if (is_empty) server->reset();  // the last answers are on their way whole
+  // TIMEOUT: who manages services has time for a card that is shut down; who presses Ctrl-C has
+  // not. A model whose requests were not done answers them first.
+  constexpr std::chrono::milliseconds kManagedGrace{2000};
+  const std::chrono::milliseconds bound = !is_empty         ? std::chrono::seconds(60)
+                                          : asked == SIGINT ? kInterruptGrace
+                                                            : kManagedGrace;
+  const bool is_stopped = stop_models(models, bound);
+  if (!is_stopped) {
+    serve::log_line({{"event", "stopped"}, {"reason", "in the middle of a step nobody waits for"}});
+    ::_exit(code);  // its thread uses what would be destroyed here
+  }
   server->reset();
   serve::log_line({{"event", "stopped"}});
   return code;
