@@ -1078,6 +1078,9 @@ class ServeSlow(unittest.TestCase):
             for path in ("/rerank", "/v1/reranking", "/reranking"):
                 two = json.loads(server.ask("POST", path, {**query, "documents": [{"text": d} for d in documents], "top_n": 2, "return_documents": True})[2])
                 self.assertEqual(two["results"], [{**r, "document": {"text": documents[r["index"]]}} for r in got["results"][:2]])
+            # The form of Text Embeddings Inference: a list alone.
+            listed = json.loads(server.ask("POST", "/rerank", {"query": query["query"], "texts": documents})[2])
+            self.assertEqual(listed, [{"index": r["index"], "score": r["relevance_score"]} for r in got["results"]])
             for wrong, param in (({"query": "a"}, "documents"), ({"documents": ["a"]}, "query"), ({**query, "documents": []}, "documents"),
                                  ({**query, "documents": [1]}, "documents"), ({**query, "top_n": 0}, "top_n"), ({**query, "x": 1}, "x")):
                 status, _, data = server.ask("POST", "/v1/rerank", wrong)
