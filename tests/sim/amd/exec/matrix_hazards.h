@@ -3,9 +3,9 @@
 // back a VALU or memory instruction until the result of an MFMA is there, nor an MFMA until what
 // the VALU wrote is; compilers put other instructions or s_nop between them.
 //
-// Sources: AMD "CDNA3" ISA reference guide, "Manually Inserted Wait States" and "Dependency
-// Resolution: Required Independent Instructions"; passes of each shape: the same, "Matrix
-// Arithmetic Instructions"; LLVM 19, GCNHazardRecognizer.cpp (GFX940).
+// Sources: LLVM, GCNHazardRecognizer.cpp (GFX940_XDL_N_Pass… and GFX940_SMFMA_N_Pass…: passes and
+// 3, passes and 2); passes of each shape: LLVM, SISchedule.td (SIDPGFX942FullSpeedModel). LLVM also
+// makes the code that is checked: a mistake of its tables is found by nobody here.
 // Not modelled: instructions on float64, and accumulators that one MFMA takes from another.
 
 #include <optional>

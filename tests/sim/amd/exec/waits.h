@@ -3,9 +3,9 @@
 // registers that they will write. Hardware does not hold back an instruction that wants such a
 // register; s_waitcnt and its successors do.
 //
-// Sources: AMD "RDNA2", "RDNA3", "RDNA4" and "CDNA3" ISA reference guides, "Data Dependency
-// Resolution" (which instruction counts where, and that scalar loads return in any order) and
-// "S_WAITCNT" (fields); LLVM 19, SIInsertWaitcnts.cpp (order of each kind, flat addresses).
+// Sources: LLVM 19, SIInsertWaitcnts.cpp (which instruction counts where, order of each kind, flat
+// addresses), AMDGPU instruction syntax, "waitcnt" (fields). AMD's ISA reference guides have the
+// rules under "Data Dependency Resolution"; these were not compared with them.
 
 #include <array>
 #include <bitset>
